@@ -8,15 +8,17 @@ differentiates the gradients again. `gradients_through` differentiates any funct
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ._context import BackwardOpContext, Context
 from ._tensors import CellGradients, SavedCell
 from ._torch_private import forward_mode_is_active
+
+if TYPE_CHECKING:
+    from ._context import BackwardOpContext, Context
 
 # The bits of a raw backward op's `needs`, in the order of its forward op's inputs.
 NEEDS = (1, 2, 4, 8, 16)

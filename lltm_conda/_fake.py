@@ -2,10 +2,9 @@
 
 `fake_NAME` has the arguments of ``torch.ops.lltm.NAME``, which ``csrc/ops`` declares, and
 returns uninitialised results. Its refusals have the texts of ``csrc/ops/operands.h``.
-Without postponed annotations: a NamedTuple would compile each of them when it is imported.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
 
 import torch
 from torch import Tensor
@@ -13,16 +12,17 @@ from torch import Tensor
 from ._arguments import complex_advice
 from ._derivatives import NEEDS
 from ._torch_private import device_of
+from .engine.judge.project import Record
 
 
-class Shape(NamedTuple):
+class Shape(Record):
     """A shape that a check expects: in letters for the message, and in numbers."""
 
     letters: str
     sizes: tuple[int, ...]
 
 
-class CellSizes(NamedTuple):
+class CellSizes(Record):
     """The sizes of one step, and the shapes that follow from them."""
 
     batch: int
@@ -42,7 +42,7 @@ class CellSizes(NamedTuple):
         return Shape("(B, 3, S)", (self.batch, 3, self.state))
 
 
-class LayerSizes(NamedTuple):
+class LayerSizes(Record):
     """The sizes of a whole sequence, and the shapes that follow from them."""
 
     steps: int
@@ -59,7 +59,7 @@ class LayerSizes(NamedTuple):
         return Shape("(T, B, 3, S)", (self.steps, self.cell.batch, 3, self.cell.state))
 
 
-class Checks(NamedTuple):
+class Checks(Record):
     """Compares arguments of an op with its input.
 
     `origin` ends the message about a wrong shape: it says which arguments give the sizes.

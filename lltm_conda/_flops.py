@@ -8,12 +8,13 @@ have tensors.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
+from collections.abc import Callable, Sequence
 from types import ModuleType
+from typing import Any
 
 import torch
+
+from ._torch_private import when_a_mode_asks
 
 Shape = Sequence[int]
 
@@ -103,47 +104,38 @@ def layer_backward_flops(
     return operations
 
 
-def register_formulas(counter: ModuleType) -> None:
-    formulas = {
+def register() -> None:
+    """Registers the formulas: with the counter if it is loaded, else once it counts.
+
+    An import of the counter imports triton where it is installed, which takes longer than all of
+    this package, and nearly nobody counts operations.
+    """
+    if _COUNTER in sys.modules:
+        _register_with(sys.modules[_COUNTER])
+    for op in _formulas():
+        when_a_mode_asks(op.default, _tell)
+
+
+def _formulas() -> dict[Any, Callable[..., int]]:
+    return {
         torch.ops.lltm.forward: forward_flops,
         torch.ops.lltm.backward: backward_flops,
         torch.ops.lltm.layer_forward: layer_forward_flops,
         torch.ops.lltm.layer_backward: layer_backward_flops,
     }
-    for op, formula in formulas.items():
-        counter.register_flop_formula(op)(formula)
 
 
-class _WhenImported(MetaPathFinder, Loader):
-    """Registers the formulas when somebody imports the counter.
-
-    The counter imports triton where it is installed, which takes longer than all of this
-    package, and nearly nobody counts operations.
-    """
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name != _COUNTER:
-            return None
-        sys.meta_path.remove(self)
-        spec = PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.loader is not None:
-            self.loader = spec.loader
-            spec.loader = self
-        return spec
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self.loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self.loader.exec_module(module)
-        register_formulas(module)
+def _register_with(counter: ModuleType) -> None:
+    for op, formula in _formulas().items():
+        if op not in counter.flop_registry:
+            counter.register_flop_formula(op)(formula)
 
 
-def register() -> None:
-    """Registers the formulas, at once or when the counter is imported."""
-    if _COUNTER in sys.modules:
-        register_formulas(sys.modules[_COUNTER])
-    else:
-        sys.meta_path.insert(0, _WhenImported())
+def _tell(mode: object) -> None:
+    """Gives the formulas to a FlopCounterMode, which copied torch's when it was made."""
+    registry = getattr(getattr(mode, "counter", mode), "flop_registry", None)
+    if registry is not None and _COUNTER in sys.modules:
+        counter = sys.modules[_COUNTER]
+        _register_with(counter)
+        for op in _formulas():
+            registry.setdefault(op, counter.flop_registry[op])

@@ -8,7 +8,6 @@ without the package. `steps_of_cells` is the loop over a cell that stands for a 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -180,13 +179,6 @@ def with_gates(
     return output, final_h, final_cell, gates, cells if keep_cells else input.new_empty(0)
 
 
-class _Sums(NamedTuple):
-    """Gradients that add up over the steps of a layer."""
-
-    weights: Tensor
-    bias: Tensor
-
-
 def layer_backward(
     grad_output: Tensor | None,
     grad_final_h: Tensor | None,
@@ -214,7 +206,7 @@ def layer_backward(
         if grad_final_cell is None
         else grad_final_cell.view_as(output[0])
     )
-    sums = _Sums(torch.zeros_like(weights), torch.zeros_like(flat_bias))
+    sum_of_weights, sum_of_bias = torch.zeros_like(weights), torch.zeros_like(flat_bias)
     d_inputs: dict[int, Tensor] = {}
     steps = range(input.shape[0])
     for t in steps if reverse else reversed(steps):
@@ -235,13 +227,14 @@ def layer_backward(
             needs=NEEDS_ALL,
         )
         d_inputs[t] = d_x
-        sums = _Sums(sums.weights + d_weights, sums.bias + d_bias)
+        sum_of_weights = sum_of_weights + d_weights
+        sum_of_bias = sum_of_bias + d_bias
     if d_h is None:  # no steps, and no gradient of the final state
         d_h = torch.zeros_like(d_cell)
     gradients = (
         torch.stack([d_inputs[t] for t in steps]),
-        sums.weights,
-        None if bias is None else sums.bias.reshape(bias.shape),
+        sum_of_weights,
+        None if bias is None else sum_of_bias.reshape(bias.shape),
         None if initial_h is None else d_h.reshape(initial_h.shape),
         None if initial_cell is None else d_cell.reshape(initial_cell.shape),
     )

@@ -1,13 +1,14 @@
 """The Python rules of the raw ops, for fake tensors, autograd, ZeroTensors and vmap."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ._context import Context, VmapInfo
 from ._tensors import CellInputs
 from ._torch_private import (
     OneLevelFunction,
@@ -21,11 +22,15 @@ from ._torch_private import (
     lower_levels_record,
     tag_as_pt2_compliant,
 )
+from .engine.judge.project import Record
+
+if TYPE_CHECKING:
+    from ._context import Context, VmapInfo
 
 _library = implementations("lltm")
 
 
-class Rules(NamedTuple):
+class Rules(Record, kw_only=True):
     """The rules of ``torch.ops.lltm.<name>``; `fake` and `plain` have the op's arguments.
 
     `fake` is the op for meta and fake tensors. `plain` is the op in PyTorch's own operations,

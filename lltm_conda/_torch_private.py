@@ -138,6 +138,20 @@ def tag_as_pt2_compliant(op: torch._ops.OpOverload) -> None:
         op._tags = [*op.tags, tag]
 
 
+def when_a_mode_asks(op: torch._ops.OpOverload, tell: Callable[[object], None]) -> None:
+    """Calls `tell` with each dispatch mode that asks whether `op` decomposes, before the answer.
+
+    ``FlopCounterMode`` asks that of every op, and then looks for the op's formula.
+    """
+    decompose = op.decompose
+
+    def asked(*arguments: object, **named: object) -> object:
+        tell(torch.utils._python_dispatch._get_current_dispatch_mode())
+        return decompose(*arguments, **named)
+
+    op.decompose = asked  # type: ignore[method-assign]
+
+
 def device_of(tensor: Tensor) -> torch.device:
     """The device of a tensor; for a fake tensor, the device of the tensor that it stands for.
 

@@ -25,7 +25,9 @@ ops. All three use the derivatives of `_derivatives`:
 In forward mode, where a tangent is present, all of them run `reference`.
 """
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -33,7 +35,6 @@ from torch.compiler import is_compiling
 
 from . import _derivatives, _plain
 from ._arguments import complex_advice
-from ._context import Context, VmapInfo
 from ._fake import fake_backward, fake_forward
 from ._registration import BatchedCell, Rules, batching_rule, register
 from ._tensors import CellGradients, CellInputs, SavedCell
@@ -49,6 +50,9 @@ from ._torch_private import (
 )
 from .loader import check_cuda, checked_devices
 from .reference import reference
+
+if TYPE_CHECKING:
+    from ._context import Context, VmapInfo
 
 __all__ = ["FunctorchLLTMFunction", "LLTMFunction", "lltm"]
 

@@ -77,8 +77,9 @@ class LLTMLayer(Recurrent):
         # output: (100, 16, 128); h_n and c_n: (2, 16, 128)
 
     Args:
-        input_size: ``I``, features of the input.
-        hidden_size: ``S``, size of the hidden and of the cell state.
+        input_size: ``I``, features of the input; required, by this name or as `input_features`.
+        hidden_size: ``S``, size of the hidden and of the cell state; required, by this name or
+            as `state_size`.
         num_layers: the number of layers; each but the first reads the output of the one before.
         bias: whether the cells have a bias.
         batch_first: input and output are ``(B, T, ...)`` instead of ``(T, B, ...)``; the
@@ -161,6 +162,7 @@ class LLTMLayer(Recurrent):
         input_features: int | None = None,
         state_size: int | None = None,
     ) -> None:
+        """Draws the parameters. Both sizes are required, each by one of its two names."""
         super().__init__()
         features = either("LLTMLayer", input_size=input_size, input_features=input_features)
         state = either("LLTMLayer", hidden_size=hidden_size, state_size=state_size)
@@ -436,6 +438,7 @@ class LLTMLayer(Recurrent):
         return hx[0].index_select(1, permutation), hx[1].index_select(1, permutation)
 
     def extra_repr(self) -> str:
+        """Both sizes, and the options that are not the default, for ``print(layer)``."""
         names = ["num_layers", "bias", "batch_first", "dropout", "bidirectional"]
         names += ["keep_cells", "checkpoint"]
         options = signature(LLTMLayer).parameters

@@ -13,15 +13,16 @@ without `keep_cells`. The raw backward op computes first derivatives; with
 ``create_graph=True``, the loop computes all derivatives.
 """
 
+from __future__ import annotations
+
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
 from . import _flops, _plain
-from ._context import Context, LayerContext, VmapInfo
 from ._derivatives import (
     NO_GRADIENTS,
     Gradients,
@@ -47,6 +48,9 @@ from ._torch_private import (
 )
 from .functions import autocast, lltm, refuse
 from .loader import check_cuda, checked_devices
+
+if TYPE_CHECKING:
+    from ._context import Context, LayerContext, VmapInfo
 
 __all__ = ["lltm_sequence", "steps_of_cells"]
 

@@ -124,8 +124,9 @@ class LLTM(Recurrent):
         h, c = cell(torch.randn(2, 3), (h, c))
 
     Args:
-        input_features: ``I``, features of the input.
-        state_size: ``S``, size of the hidden and of the cell state.
+        input_features: ``I``, features of the input; required, by this name or as `input_size`.
+        state_size: ``S``, size of the hidden and of the cell state; required, by this name or as
+            `hidden_size`.
         bias: whether the cell has a bias. Without one, the attribute ``bias`` is None.
         device: the device of the parameters.
         dtype: the dtype of the parameters; float32, float64, float16 or bfloat16.
@@ -169,6 +170,7 @@ class LLTM(Recurrent):
         input_size: int | None = None,
         hidden_size: int | None = None,
     ) -> None:
+        """Draws the parameters. Both sizes are required, each by one of its two names."""
         super().__init__()
         features = either("LLTM", input_features=input_features, input_size=input_size)
         state = either("LLTM", state_size=state_size, hidden_size=hidden_size)
@@ -279,6 +281,7 @@ class LLTM(Recurrent):
             check_like_parameters(name, tensor, weights)
 
     def extra_repr(self) -> str:
+        """Both sizes, and a missing bias, for ``print(cell)``."""
         sizes = f"input_features={self.input_features}, state_size={self.state_size}"
         return sizes if self.bias is not None else f"{sizes}, bias=False"
 

@@ -12,7 +12,9 @@ if [[ $* != "" && $* != --fix ]]; then
 fi
 
 bin=$(scripts/test_env.sh)/bin
-mapfile -t native < <(find . \( -path ./build -o -path ./dist -o -path './.*' \) -prune -o \
+# What a build copied into the package is not formatted here.
+mapfile -t native < <(find . \( -path ./build -o -path ./dist -o -path './.*' \
+  -o -path './*/engine/*' \) -prune -o \
   -type f -regex '.*\.\(h\|cpp\|cu\|c\)' -print | sort)
 mapfile -t shell < <(find scripts .ci -type f \( -name '*.sh' -o -path '.ci/run' \) | sort)
 

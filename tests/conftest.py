@@ -29,9 +29,12 @@ sys.path.append(str(TESTS / "torchship"))
 
 from processes import Forks, clean_environment, forks  # noqa: E402
 
-# Processes side by side share the processors.
+# Processes side by side share the processors, and so do those that tests start: threads that wait
+# for a processor that another process has cost ten times their work.
 _processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-torch.set_num_threads(max(1, torch.get_num_threads() // _processes))
+_threads = max(1, torch.get_num_threads() // _processes)
+torch.set_num_threads(_threads)
+os.environ.setdefault("OMP_NUM_THREADS", str(_threads))
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:

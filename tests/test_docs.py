@@ -297,6 +297,7 @@ def test_a_picture_names_each_torch_once() -> None:
     assert len(named) == len(set(named))
 
 
+@pytest.mark.slow
 def test_pictures_show_what_is_stored(tmp_path: Path) -> None:
     """Text and colours; the last digit of a coordinate may differ between machines."""
     pytest.importorskip("matplotlib")

@@ -49,15 +49,19 @@ _SETTING = "torch"
 class _Setuptools(_BuildMetaBackend):
     """The hooks of setuptools, with the client's distributions instead of a setup.py."""
 
-    is_binary = True  #: whether the distribution holds binaries, and so is for some torch alone
+    def __init__(self, *, is_binary: bool = True, is_editable: bool = False) -> None:
+        super().__init__()
+        #: Whether the distribution holds binaries, and so is for some torch alone.
+        self.is_binary = is_binary
+        self.is_editable = is_editable
 
     def run_setup(self, setup_script: str = "setup.py") -> None:
-        run_setup(Path.cwd(), is_binary=self.is_binary)
+        run_setup(Path.cwd(), is_binary=self.is_binary, is_editable=self.is_editable)
 
 
 _SETUPTOOLS = _Setuptools()
-_SOURCES = _Setuptools()
-_SOURCES.is_binary = False
+_EDITABLE = _Setuptools(is_editable=True)
+_SOURCES = _Setuptools(is_binary=False)
 
 
 def _in_one_line(hook: Callable[Given, Result]) -> Callable[Given, Result]:
@@ -135,9 +139,9 @@ def build_editable(
     config_settings: ConfigSettings = None,
     metadata_directory: str | None = None,
 ) -> str:
-    """Builds the binaries into the checkout, and a wheel that points there (PEP 660)."""
+    """Builds binaries and engine into the checkout, and a wheel that points there (PEP 660)."""
     _check_torch(config_settings)
-    name: str = _SETUPTOOLS.build_editable(wheel_directory, config_settings, metadata_directory)
+    name: str = _EDITABLE.build_editable(wheel_directory, config_settings, metadata_directory)
     return name
 
 

@@ -38,25 +38,28 @@ from .builder.sources import (
     CUDA_SUFFIXES,
     HEADER_SUFFIXES,
     HOST_SUFFIXES,
-    NOT_PACKED,
     build_inputs,
     git_commit,
     source_epoch,
 )
 from .builder.torch_range import torch_requirement, with_torch
+from .engine import MODULES, PARTS, copy_engine
 from .judge import TorchNotFoundError, find_torch
 from .judge.project import Project
 from .readme import links_for_an_index
 
-_ENGINE = Path(__file__).resolve().parent
+_TORCHSHIP = Path(__file__).resolve().parent
+#: The copy of an earlier build: the engine comes from torchship itself.
+_NOT_OURS = ("engine", "engine.*")
 _SOURCE_SUFFIXES = (*HEADER_SUFFIXES, *HOST_SUFFIXES, *CUDA_SUFFIXES)
 
 
-def run_setup(root: Path, *, is_binary: bool = True) -> None:
+def run_setup(root: Path, *, is_binary: bool = True, is_editable: bool = False) -> None:
     """Calls setuptools for the client whose sources are in `root`.
 
     A distribution that `is_binary` requires the torch that its binaries serve; a source
-    distribution requires what the matrix says, since any of these torches can build it.
+    distribution requires what the matrix says, since any of these torches can build it. An
+    editable one has the engine in the checkout, as a wheel has it inside.
     """
     record = read_project(root)
     options = read_build_options(record)
@@ -81,15 +84,17 @@ def run_setup(root: Path, *, is_binary: bool = True) -> None:
                 )
 
     package = record.package
-    excluded = [pattern for part in NOT_PACKED for pattern in (part, f"{part}.*")]
-    engine_packages = find_packages(str(_ENGINE), exclude=excluded)
-    header_folders = find_namespace_packages(str(_ENGINE), include=["include", "include.*"])
+    if is_editable:
+        copy_engine(record.folder)
+    engine = record.folder / "engine" if is_editable else _TORCHSHIP
+    parts = [pattern for part in PARTS for pattern in (part, f"{part}.*")]
+    engine_packages = find_namespace_packages(str(engine), include=parts, exclude=["*.__pycache__"])
     packages = [
         package,
         f"{package}.engine",
         f"{package}.csrc",
-        *(f"{package}.{name}" for name in find_packages(str(record.folder))),
-        *(f"{package}.engine.{name}" for name in (*engine_packages, *header_folders)),
+        *(f"{package}.{name}" for name in find_packages(str(record.folder), exclude=_NOT_OURS)),
+        *(f"{package}.engine.{name}" for name in engine_packages),
         *(f"{package}.csrc.{name}" for name in find_namespace_packages(str(root / "csrc"))),
     ]
     setup(
@@ -101,7 +106,7 @@ def run_setup(root: Path, *, is_binary: bool = True) -> None:
         py_modules=[record.wheel_name] if (root / f"{record.wheel_name}.py").is_file() else [],
         package_dir={
             package: os.path.relpath(record.folder, root),
-            f"{package}.engine": os.path.relpath(_ENGINE, root),
+            f"{package}.engine": os.path.relpath(engine, root),
             f"{package}.csrc": "csrc",
         },
         package_data={
@@ -195,8 +200,11 @@ class SourceDistribution(sdist):
         project: Project = self.distribution.project
         mapping = project.folder / "engine" / "__init__.py"
         vendored = [path for path in (*root.glob("vendor/*"), mapping) if path.is_file()]
-        # A torchship that is installed elsewhere is no source of the project.
-        own = (file for file in files if not file.startswith((os.pardir, os.sep)))
+        # A torchship that is installed elsewhere is no source of the project, nor is the copy that
+        # an editable install made of it.
+        engine = project.folder.relative_to(root) / "engine"
+        foreign = (os.pardir, os.sep, f"{engine}/")
+        own = (file for file in files if not file.startswith(foreign))
         named = build_inputs(project, root / "csrc")
         sources = {*own, *(str(path.relative_to(root)) for path in (*vendored, *named))}
         super().make_release_tree(base_dir, sorted(sources))
@@ -205,11 +213,11 @@ class SourceDistribution(sdist):
 
 class BuildPython(build_py):
     def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
-        """The modules of a package, but for torchship's command line, which is NOT_PACKED."""
+        """The modules of a package; of torchship's, those that the engine has."""
         modules: list[tuple[str, str, str]] = super().find_package_modules(package, package_dir)
         if package != f"{self.distribution.project.package}.engine":
             return modules
-        return [module for module in modules if module[1] != "__main__"]
+        return [module for module in modules if module[1] in MODULES]
 
 
 class BuildBinaries(build_ext):
@@ -226,6 +234,8 @@ class BuildBinaries(build_ext):
         lib_dir.mkdir(parents=True)
         for path in binaries:
             shutil.copy2(path, lib_dir / path.name)
+        if self.inplace:
+            copy_engine(project.folder)
         if not in_place:
             carry_source(project, root / project.package)
 

@@ -73,8 +73,8 @@ def page_of(code: codes.Code, by_hand: str) -> str:
     if code is codes.TORCH_LACKS_SYMBOLS:
         parts += ["### Which release fits which torch", releases()]
     parts.append(
-        f"`torch-doctor {code}` prints the cause and the fix. [All codes](index.md), "
-        "[all messages](../messages.md)"
+        f"[`torch-doctor {code}`](../doctor.md) prints the cause and the fix. "
+        "[All codes](index.md), [all messages](../messages.md)"
     )
     return "\n\n".join(parts) + "\n"
 

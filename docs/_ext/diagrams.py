@@ -63,7 +63,7 @@ def draw_objects(colours: Colours) -> Figure:
     for row, name in enumerate(("CPU", "CUDA 12", "CUDA 13")):
         canvas.box((0.4, 3.45 - 1.35 * row, 2.6, 1.0), name, fill="good")
     glues = {
-        "one for each of\n2.4 to 2.9 (ATen)": "torch 2.4 to 2.9\nany Python",
+        "one for each torch\nbefore 2.10 (ATen)": "torch before 2.10\nany Python",
         "one for all later ones\n(stable ABI)": "torch 2.10 and later\nany Python",
     }
     for row, (glue, torch) in enumerate(glues.items()):

@@ -1,4 +1,4 @@
-"""What this site adds to Sphinx: the install selector."""
+"""What this site adds to Sphinx: the install selector, and docstrings that are read anew."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from docutils import nodes
 from docutils.parsers.rst import Directive
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 
 DOCS = Path(__file__).resolve().parents[1]
 
@@ -42,6 +43,18 @@ class Install(Directive):
         return [nodes.raw("", "\n".join(html), format="html")]
 
 
+def pages_with_docstrings(
+    _app: Sphinx, env: BuildEnvironment, _added: set[str], _changed: set[str], _removed: set[str]
+) -> list[str]:
+    """Pages that show docstrings: Sphinx keeps them although a source has changed."""
+    return [
+        name
+        for name in env.found_docs
+        if "autoapi" in Path(env.doc2path(name)).read_text(encoding="utf-8")
+    ]
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("install", Install)
+    app.connect("env-get-outdated", pages_with_docstrings)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

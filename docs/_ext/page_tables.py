@@ -10,7 +10,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from torchship.judge.reading.layouts import FIELDS, LAYOUTS
-from torchship.release.matrix import load as build_matrix
 from torchship.release.matrix.generated import Part, filled
 from torchship.release.matrix.support_table import row
 
@@ -26,29 +25,9 @@ def layouts() -> str:
     return "\n".join([row(*head), "|---" * len(head) + "|", *rows])
 
 
-def costs() -> str:
-    """How many binaries the usual way would need for the matrix, and how many it has."""
-    matrix = build_matrix.load(DOCS.parent / "build_matrix.yaml")
-    torches = matrix.torch.values()
-    pairs = sum(len(torch.pythons) for torch in torches)
-    flavours = [{torch.abi.pypi, torch.abi.conda} for torch in torches if torch.aten]
-    glues = 1 + sum(map(len, flavours))
-    counts = {
-        "torch minors": len(matrix.torch),
-        "Pythons": len(matrix.package.pythons),
-        "pairs of them for which PyPI has a torch": pairs,
-        "extensions that the usual way compiles, CPU and CUDA": 2 * pairs,
-        "glue objects here, one a torch ABI": glues,
-        "kernel objects here, one a CUDA major and one for the CPU": len(matrix.kernels),
-    }
-    rows = [row(what, str(count)) for what, count in counts.items()]
-    return "\n".join([row("what", "how many"), "|---" * 2 + "|", *rows])
-
-
 #: The table of each page, by the name in its markers.
 TABLES = {
     DOCS / "how" / "verdict.md": ("layouts", layouts),
-    DOCS / "ship" / "costs.md": ("costs", costs),
 }
 
 

@@ -1,8 +1,8 @@
-"""The parts of torchship that the package needs: in a checkout, the folder `torchship` itself.
-
-A wheel has a copy of them here instead of this file.
-"""
+"""The parts of torchship that the package needs, which a build copies into this folder."""
 
 from pathlib import Path
 
-__path__ = [str(Path(__file__).resolve().parents[2] / "torchship")]
+if not Path(__file__).with_name("judge").is_dir():  # a bare checkout
+    from torchship.engine import stand_in
+
+    stand_in(__name__)

@@ -1,4 +1,4 @@
-"""Makes the environment of a case, runs its code and the doctor in it, and carries out a cure."""
+"""Makes the environment of a case, runs its code and the doctor in it, and carries out a fix."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Environment:
         self.home = folder / "home"
         self._folder = folder
         self._base = base
-        #: Commands of cures that change the shell alone, such as `unset LD_LIBRARY_PATH`.
+        #: Commands of fixes that change the shell alone, such as `unset LD_LIBRARY_PATH`.
         self._of_shell: list[str] = []
 
     def make(self) -> None:
@@ -94,7 +94,7 @@ class Environment:
         return verdict_of(report)
 
     def carry_out(self, command: str) -> Run:
-        """Type the command of a cure into a shell, and then run the code of the case in it."""
+        """Type the command of a fix into a shell, and then run the code of the case in it."""
         changes_shell = command.startswith(("unset ", "export "))
         if changes_shell:
             self._of_shell.append(command)

@@ -1,4 +1,4 @@
-"""Makes the reported environments, runs their code, asks the doctor, and carries out its cures.
+"""Makes the reported environments, runs their code, asks the doctor, and carries out its fixes.
 
     python -m measurements.environments.make_environments [NAME ...] [--torch KEY] [--folder DIR]
 
@@ -33,10 +33,10 @@ TORCHES = {
     "cuda210": ("torch==2.10.0", "numpy"),
     "cuda215": ("torch==2.15.0", "numpy"),
 }
-#: The tools with which cures install and compile.
+#: The tools with which fixes install and compile.
 TOOLS = ("pip", "setuptools", "wheel", "ninja")
 FOLDER = REPO / "build" / "environments"
-#: After so many cures an environment counts as not mended.
+#: After so many fixes an environment counts as not mended.
 CURES = 3
 _BYTES_FREE = 25 << 30
 

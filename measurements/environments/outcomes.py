@@ -18,7 +18,7 @@ MENDS_NOTHING = "mends nothing"
 
 @dataclass(frozen=True)
 class Outcome:
-    """One environment: what happened in it, what the doctor said, and what its cure did."""
+    """One environment: what happened in it, what the doctor said, and what its fix did."""
 
     name: str
     torch: str
@@ -30,7 +30,7 @@ class Outcome:
     code: str = ""
     why: str = ""
     command: str = ""
-    """The first command of the doctor's cures; "" if there is none."""
+    """The first command of the doctor's fixes; "" if there is none."""
     cure: str = ""
     """What the command did: `mends`, `mends nothing`, `out of reach`; "" without one."""
     state_after: str = ""

@@ -3,7 +3,8 @@
     python -m measurements.environments.situations verify|measure [NAME ...] [--half 1|2]
 
 `verify` makes each, runs its command and its true fix, and asks no doctor. `measure` makes each,
-runs its command, asks the doctor as its user would, and carries out the commands that it prints.
+runs its command, asks the doctor as its user would, and carries out the commands that it prints;
+where it prints one that tries other releases, that one first.
 It prints a finding a line.
 The program needs what make_environments.py needs. Whether a cause is right is judged by a reader:
 `texts` in the folder holds what the doctor said.
@@ -74,6 +75,8 @@ class Finding:
     mended: str
     """`mends`, `mends nothing`, or "" where no command was printed or carried out."""
     seconds: float
+    is_found_by_trying: bool = False
+    """Whether the report named no command, but one that tries other releases (`--try-fix`)."""
     cause: str = ""
     """`right`, `wrong` or `not known`, by a reader."""
 
@@ -146,6 +149,11 @@ def measure(situation: Situation, base: Path, folder: Path, texts: Path) -> Find
         seconds = time.monotonic() - start
         text, _, status = asked.output.rpartition("STATUS ")
         printed = commands(text)
+        is_found_by_trying = not printed and "to try:" in text
+        if is_found_by_trying:
+            again = place.ask("--try-fix").output
+            text = f"{text}\n---- --try-fix\n{again}"
+            printed = commands(again)
         mended = ""
         tried = []
         for command in printed[:3]:
@@ -170,6 +178,7 @@ def measure(situation: Situation, base: Path, folder: Path, texts: Path) -> Find
             command=hide(printed[0] if printed else "", place),
             mended=mended,
             seconds=round(seconds, 1),
+            is_found_by_trying=is_found_by_trying,
         )
     finally:
         place.remove()

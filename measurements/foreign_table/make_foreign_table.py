@@ -86,7 +86,7 @@ def judge(sample: Sample, runtime: Runtime) -> Judgement:
         dimension=without_folders(cause.dimension),
         observed=without_folders(cause.observed),
         why=without_folders(cause.why),
-        fix=without_folders(cause.fix),
+        fix=without_folders(cause.fix.text),
     )
 
 

@@ -36,7 +36,12 @@ _STEERING += ("FORCE_CUDA", "MAX_JOBS", "TORCH_CUDA_ARCH_LIST", "TORCH_EXTENSION
 
 def copy_sources(target: Path) -> Path:
     """The sources as a release holds them: no git, nothing built."""
-    unwanted = shutil.ignore_patterns("lib", "__pycache__", "*.so")
+    built = shutil.ignore_patterns("lib", "__pycache__", "*.so")
+
+    def unwanted(folder: str, names: list[str]) -> set[str]:
+        is_engine = Path(folder).name == "engine"  # which a build fills
+        return {*names} - {"__init__.py"} if is_engine else built(folder, names)
+
     for name in SHIPPED:
         source = REPO / name
         if source.is_dir():

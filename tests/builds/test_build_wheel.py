@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from build_places import Place, environment, run
 
-from lltm_conda.engine.builder.sources import NOT_PACKED
 from lltm_conda.engine.judge import read_binary
+from torchship.engine import MODULES, PARTS
 
 BACKEND = "import setuptools.build_meta as b, sys; print(b.build_sdist(sys.argv[1]))"
 
@@ -79,12 +79,12 @@ def test_the_engine_in_the_wheel_is_torchship_byte_by_byte(wheel: Path, source_t
             if name.startswith(start)
         }
     assert packed == {name: (torchship / name).read_bytes() for name in packed}
-    left_out = {*NOT_PACKED, "cmake", "__main__.py"}
+    parts = {*PARTS, *(f"{name}.py" for name in MODULES)}
     assert packed.keys() == {
         str(path.relative_to(torchship))
         for path in torchship.rglob("*")
         if path.suffix in (".py", ".json", ".h", ".cpp", ".cmake")
-        and path.relative_to(torchship).parts[0] not in left_out
+        and path.relative_to(torchship).parts[0] in parts
     }
 
 

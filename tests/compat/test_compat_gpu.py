@@ -55,12 +55,12 @@ def first_call(process: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 def carry_out(message: str, package: Path, tmp_path: Path) -> None:
     """Type the command of an error into a shell."""
     if find_cuda_toolkit(dict(os.environ)) is None:
-        pytest.skip("the cure is a build, and there is no nvcc")
-    cure = message.partition("to fix:")[2].partition("\n")[0]
+        pytest.skip("the fix is a build, and there is no nvcc")
+    fix = message.partition("to fix:")[2].partition("\n")[0]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("LLTM_", "PYTHON"))}
     env |= {"PYTHONPATH": str(package.parent), "LLTM_CONDA_CACHE": str(tmp_path / "cache")}
     env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
-    subprocess.run(["bash", "-c", cure], env=env, cwd=tmp_path, check=True)
+    subprocess.run(["bash", "-c", fix], env=env, cwd=tmp_path, check=True)
 
 
 def test_the_gpu_is_known_without_a_cuda_context() -> None:

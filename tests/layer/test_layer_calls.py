@@ -201,9 +201,21 @@ def forget_compiled_code():
     torch._dynamo.reset()
 
 
+CALLS_OF_PACKED = {name for name in CALLS if name.startswith("packed")} - {"packed-state"}
+
+
+def cases():
+    """Each transform of each call. To compile a packed sequence of any length takes seconds, so
+    most of its calls are under `slow`."""
+    for transform in TRANSFORMS:
+        for name in CALLS:
+            is_slow = transform == "compile-dynamic" and name in CALLS_OF_PACKED
+            marks = [pytest.mark.slow] if is_slow else []
+            yield pytest.param(transform, name, id=f"{transform}-{name}", marks=marks)
+
+
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
-@pytest.mark.parametrize("name", CALLS)
-@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize(("transform", "name"), cases())
 def test_computes_what_eager_mode_computes(transform, name) -> None:
     call = CALLS[name]
     if name.startswith("packed") and transform == "export":

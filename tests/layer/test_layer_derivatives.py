@@ -26,7 +26,13 @@ def as_function(layer, lengths=None):
 OPTIONS = [{}, {"keep_cells": False}, {"checkpoint": 2}]
 
 
-@pytest.mark.parametrize("check", [gradcheck, gradgradcheck])
+def second_derivatives(function, inputs) -> bool:
+    """Of a random projection, which is wrong if any entry is: the whole Jacobian takes a hundred
+    times as long."""
+    return gradgradcheck(function, inputs, fast_mode=True)
+
+
+@pytest.mark.parametrize("check", [gradcheck, second_derivatives])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 def test_derivatives(device, check, options, bias) -> None:
@@ -35,7 +41,7 @@ def test_derivatives(device, check, options, bias) -> None:
     assert check(as_function(layer), leaves(layer, case.inputs(layer)))
 
 
-@pytest.mark.parametrize("check", [gradcheck, gradgradcheck])
+@pytest.mark.parametrize("check", [gradcheck, second_derivatives])
 def test_derivatives_of_packed_sequences(device, check) -> None:
     case = Case(3, 2, 2, 3, bidirectional=True)
     layer = case.layer(device=device, dtype=torch.float64)

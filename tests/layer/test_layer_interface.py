@@ -6,6 +6,7 @@ import copy
 import inspect
 import itertools
 import pickle
+import pydoc
 import re
 
 import pytest
@@ -547,3 +548,23 @@ def test_a_whole_module_loads_with_safe_globals(make, tmp_path) -> None:
         torch.load(tmp_path / "module.pt", weights_only=True)
     with torch.serialization.safe_globals([make]):
         assert type(torch.load(tmp_path / "module.pt", weights_only=True)) is make
+
+
+@pytest.mark.parametrize("ours", [LLTM, LLTMLayer])
+def test_help_has_no_words_of_nn_module_on_what_is_ours(ours) -> None:
+    """A method without a docstring shows that of the method which it overrides."""
+    inherited = [
+        name
+        for base in ours.__mro__[: ours.__mro__.index(nn.Module)]
+        for name, value in vars(base).items()
+        if inspect.isfunction(value) and hasattr(nn.Module, name) and value.__doc__ is None
+        if not name.startswith("_") or name == "__init__"
+    ]
+    assert inherited == []
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(LLTM, nn.LSTMCell), (LLTMLayer, nn.LSTM)])
+def test_help_is_no_longer_than_torchs(ours, theirs) -> None:
+    """Both end with nn.Module's part, which help() prints of every module."""
+    lines = [pydoc.render_doc(one, renderer=pydoc.plaintext).count("\n") for one in (ours, theirs)]
+    assert lines[0] <= lines[1]

@@ -108,9 +108,21 @@ def test_transforms(device, module, transform, trained, entry) -> None:
     )
 
 
-@every_module
-@every_transform
-@frozen_or_trained
+#: Of these, a compilation of the layer's takes five seconds or more.
+SLOW_TO_COMPILE = ("hessian", "jacrev of jacrev", "per-sample gradients")
+
+
+def compiled_cases():
+    for trained in (True, False):
+        for module in (LLTM, LLTMLayer):
+            for transform in TRANSFORMS:
+                is_slow = not trained or (module is LLTMLayer and transform in SLOW_TO_COMPILE)
+                name = f"{'trained' if trained else 'frozen'}-{transform}-{module.__name__}"
+                marks = [pytest.mark.slow] if is_slow else []
+                yield pytest.param(module, transform, trained, id=name, marks=marks)
+
+
+@pytest.mark.parametrize(("module", "transform", "trained"), compiled_cases())
 @since("2.6", "dynamo's tracing of all transforms")
 def test_compiled_transforms(device, module, transform, trained) -> None:
     instance, x = make(module, device, trained=trained, lanes=takes_lanes(transform))

@@ -57,7 +57,7 @@ def log(tmp_path, own_settings):
 
 @pytest.fixture(scope="session")
 def conda_worker(tmp_path_factory):
-    """Runs a command line of `conda_commands`; returns what the worker prints."""
+    """Runs a command line for the conda worker; returns what the worker prints."""
     cache = str(tmp_path_factory.mktemp("rattler"))
 
     def run(command: Sequence[str], variables: Mapping[str, str] | None = None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -43,6 +44,17 @@ def run(python: Path, *arguments: object, cwd: Path, **more: str) -> str:
 @pytest.fixture
 def wheel() -> Path:
     return newest(SETTINGS.thin_wheels, "lltm-*+stable.cpu-*.whl")
+
+
+def test_pages_name_the_files_of_dist_where_they_lie(wheel) -> None:
+    """But for wheels of one variant, of which the host builds only its own."""
+    named = re.compile(
+        r"\bdist/(?:[\w-]+/)*(?:lltm|torchship|torch.doctor)[\w*.-]*\.(?:whl|pyz|tar\.gz)"
+    )
+    pages = [*REPO.glob("*.md"), *REPO.glob("docs/**/*.md"), *REPO.glob("torchship/*.md")]
+    places = {place for page in pages for place in named.findall(page.read_text("utf-8"))}
+    assert len(places) >= 4
+    assert {place for place in places if not any(REPO.glob(place))} == set()
 
 
 def test_the_wheel_serves_every_python_of_a_true_platform(wheel) -> None:

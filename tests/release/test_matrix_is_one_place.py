@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import runpy
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from torchship.release import ReleaseError
 from torchship.release.matrix import generated
 from torchship.release.matrix.cells import all_cells
 from torchship.release.matrix.load import leftovers, load, load_settings
+from torchship.release.matrix.platforms import FIRST
 from torchship.release.plan.machine import Compilers, Host
 from torchship.release.plan.plan import Plan
 from torchship.release.plan.planner import fill
@@ -104,15 +104,58 @@ def test_an_entry_of_the_matrix_is_all(copy: Path, case: Case) -> None:
     after = cells_of(copy)
     assert before - after == {name for name in before if re.fullmatch(case.gone, name)}
     assert all(re.fullmatch(case.come, name) for name in after - before)
-    matrix = load(path)
-    for platform in matrix.platforms:
+    settings = load_settings(FIRST, copy)
+    generated.write_stale(settings)
+    generated.check(settings)
+    for template in ("rms_norm", "aten"):
+        folder = copy / "torchship" / "templates" / template
+        theirs = cells_of(folder)
+        assert not [name for name in theirs if re.fullmatch(case.gone, name)]
+    for platform in load(path).platforms:
         settings = load_settings(platform, copy)
-        generated.write_stale(settings)
-        generated.check(settings)
         plan = fill(Plan(settings, HOST, all_cells(settings.matrix), tools=settings.matrix.tools))
         assert {f"audit/{cell}" for cell in plan.cells} <= plan.tasks.keys()
-    templates = runpy.run_path(str(copy / "scripts" / "write_templates.py"))["outputs"]()
-    assert Path("rms_norm", "build_matrix.yaml") in templates
+
+
+def pages(root: Path) -> dict[str, str]:
+    paths = [root / "README.md", *(root / "docs").rglob("*.md")]
+    return {str(path.relative_to(root)): path.read_text(encoding="utf-8") for path in paths}
+
+
+GENERATED = re.compile(r"<!-- ([\w-]+):begin -->.*?<!-- \1:end -->", re.DOTALL)
+#: How pages speak of the oldest torch that is served.
+PROMISE = r"(?:from|than|torch)\s+{0}\s+(?:to|on|and|or)\b|\b{0}\s+(?:or newer|and newer|to 2)"
+
+
+def test_no_page_promises_the_oldest_torch_by_hand() -> None:
+    """But where `generate` writes; what was measured stays true."""
+    oldest = re.escape(load(REPO / "build_matrix.yaml").minors()[0])
+    promises = re.compile(PROMISE.format(oldest))
+    by_hand = {
+        name: found[0]
+        for name, page in pages(REPO).items()
+        if not name.startswith("docs/numbers/")
+        and (found := promises.search(GENERATED.sub("", generated.IN_PROSE.sub("", page))))
+    }
+    assert by_hand == {}
+
+
+def test_pages_name_the_torches_that_are_left(copy: Path) -> None:
+    path = copy / "build_matrix.yaml"
+    oldest = load(path).minors()[0]
+    path.write_text(delete(f'  "{oldest}":\n    release')(path.read_text()))
+    generated.write_stale(load_settings(FIRST, copy))
+    said = {
+        found[3] for page in pages(copy).values() for found in generated.IN_PROSE.finditer(page)
+    }
+    assert said & {load(path).minors()[0]}
+    assert not [fact for fact in said if re.search(rf"\b{re.escape(oldest)}\b", fact)]
+
+
+def test_a_fact_that_no_page_can_name_is_said_with_those_that_are(copy: Path) -> None:
+    (copy / "docs" / "index.md").write_text("torch <!--=oldest-->2.4<!--/-->")
+    with pytest.raises(ReleaseError, match=r"docs/index\.md: <!--=oldest--> .*oldest-torch"):
+        generated.check(load_settings(FIRST, copy))
 
 
 def test_what_belongs_to_no_entry_is_said_with_its_line(copy: Path) -> None:

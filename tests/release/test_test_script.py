@@ -23,6 +23,7 @@ def options() -> list[str]:
     return subprocess.check_output(words, text=True).splitlines()
 
 
+@pytest.mark.slow
 def test_a_test_process_that_crashes_ends_the_run_and_is_named(
     options: list[str], tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from torchship.builder import BuildRequest, execute, fitting_request, plan
 from torchship.builder.request import FIRST_STABLE
+from torchship.engine import copy_engine
 from torchship.judge.machine.torch_probe import find_torch
 from torchship.judge.project import Project
 from torchship.judge.records import GlueName
@@ -90,12 +91,10 @@ def requests(project: Project, chosen: Sequence[str]) -> list[BuildRequest]:
 def build(name: str, root: Path, *, only: str = "") -> Project:
     """The client's binaries in `root`/lib, from its sources and the engine's.
 
-    All glues, or `only` one. The engine of its package is this checkout's torchship.
+    All glues, or `only` one.
     """
     shutil.copytree(FOLDER / name, root, dirs_exist_ok=True)
-    engine = root / "engine"
-    engine.mkdir(exist_ok=True)
-    (engine / "__init__.py").write_text(f"__path__ = [{str(TORCHSHIP)!r}]\n", encoding="utf-8")
+    _add_engine(root)
     project = project_of(name, root)
     for request in requests(project, [only] if only else glues()):
         execute(plan(request), root / "work", jobs=2, log=lambda line: None)
@@ -117,18 +116,16 @@ def linked_again(built: Sequence[BuildRequest], folder: Path, ldflags: str) -> l
     return binaries
 
 
-#: The parts of torchship that the engine of a wheel has.
-ENGINE = ("builder", "include", "judge", "runtime")
-
-
 def copy_with_engine(package: Path, target: Path) -> Path:
     """A copy of a client's package with an engine of its own, as a wheel has it."""
     shutil.copytree(package, target, ignore=shutil.ignore_patterns("engine", "objects"))
-    (target / "engine").mkdir()
-    (target / "engine" / "__init__.py").touch()
-    for part in ENGINE:
-        shutil.copytree(TORCHSHIP / part, target / "engine" / part)
+    _add_engine(target)
     return target
+
+
+def _add_engine(package: Path) -> None:
+    copy_engine(package)
+    (package / "engine" / "__init__.py").touch()
 
 
 def build_namesake(root: Path, namespace: str) -> Project:

@@ -90,7 +90,7 @@ def project(tmp_path: Path) -> Path:
     shutil.copytree(REPO / "tests" / "torchship" / "clients" / "bare", tmp_path, dirs_exist_ok=True)
     package = tmp_path / "bare_client"
     (package / "engine").mkdir(parents=True)
-    (package / "engine" / "__init__.py").write_text(f"__path__ = [{str(REPO / 'torchship')!r}]\n")
+    (package / "engine" / "__init__.py").touch()
     (package / "_project.py").write_text(PROJECT_RECORD)
     (tmp_path / "build_matrix.yaml").touch()
     return tmp_path
@@ -105,6 +105,7 @@ def test_build_puts_the_binaries_where_the_checkout_looks_for_them(project: Path
     report = json.loads(process.stdout)
     assert [path.name for path in lib.iterdir()] == report["files"]
     assert report["files"][0].startswith("glue-")
+    assert (lib.parent / "engine" / "judge" / "records.py").is_file()
 
 
 def test_a_build_that_fails_is_told_with_code_1(project: Path) -> None:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from ..judge import project as record
 from ..judge.project import LAYOUTS, Project
 from .programs import BuildError
 
@@ -41,12 +42,18 @@ def read_project(root: Path) -> Project:
     folder = find_package(root)
     package = ModuleType(folder.name)
     package.__path__ = [str(folder)]
-    before = set(sys.modules)
+    loaded = {name: sys.modules.pop(name) for name in [*sys.modules] if _is_in(name, folder)}
     sys.modules[folder.name] = package
+    # The class of this engine: the package's own may be missing, or that of another torchship.
+    sys.modules[f"{folder.name}.engine.judge.project"] = record
     try:
         project: Project = importlib.import_module(f"{folder.name}._project").PROJECT
     finally:
-        for name in set(sys.modules) - before:
-            if name.partition(".")[0] == folder.name:
-                del sys.modules[name]
+        for name in [name for name in sys.modules if _is_in(name, folder)]:
+            del sys.modules[name]
+        sys.modules.update(loaded)
     return project
+
+
+def _is_in(module: str, package: Path) -> bool:
+    return module.partition(".")[0] == package.name

@@ -7,7 +7,8 @@ from functools import cached_property
 from pathlib import Path
 
 from ..judge.project import Project
-from ..judge.records import GlueName, TorchInstall
+from ..judge.records import GlueName, TorchInstall, dotted
+from ..judge.support import load
 from .cuda_toolkit import (
     NO_NVCC,
     ClangToolkit,
@@ -22,7 +23,6 @@ from .sources import source_root
 # The first torch whose stable ABI has all that the op needs; one glue serves it and later
 # ones.
 FIRST_STABLE = (2, 10)
-OLDEST = (2, 4)
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,10 @@ def glue_for(torch: TorchInstall, project: Project) -> str:
     """
     if project.is_stable and torch.version_tuple >= FIRST_STABLE:
         return str(GlueName("stable", FIRST_STABLE))
-    if torch.version_tuple < OLDEST:
+    oldest = load(project.folder).torch_min
+    if torch.version_tuple < oldest:
         raise BuildError(
-            f"{project.distribution} needs torch 2.4 or newer, "
+            f"{project.distribution} needs torch {dotted(oldest)} or newer, "
             f"got {torch.version} in {torch.root}; "
             "upgrade torch: pip install --upgrade torch"
         )

@@ -13,7 +13,7 @@ from ..judge.project import Project, checkout_of
 from .options import FILE_NAME, project_file, read_options
 from .programs import BuildError, output_of
 
-#: The package that contains this engine; in a checkout, the checkout.
+#: The package that contains this engine; in a bare checkout, the checkout.
 _PACKAGE = Path(__file__).resolve().parents[2]
 #: torchship's own C++: headers, and the sources that are part of every glue.
 INCLUDE = Path(__file__).resolve().parents[1] / "include"
@@ -22,8 +22,6 @@ HOST_SUFFIXES = (".cpp", ".cc", ".cxx", ".c++")
 CUDA_SUFFIXES = (".cu",)
 #: The suffixes of the files that sources include.
 HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", ".tpp")
-#: The parts of torchship that no client's package holds, since run time does not need them.
-NOT_PACKED = ("command", "doctor", "porting", "project", "release", "templates")
 
 
 def source_root(package: Path = _PACKAGE) -> Path:

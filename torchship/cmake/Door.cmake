@@ -1,8 +1,8 @@
 # Chooses the door to torch: the stable ABI or ATen. Include Torch.cmake before.
 #
 # Sets TORCH_CXX_STANDARD, DOOR_CHOSEN, DOOR_DEFINITIONS and DOOR_LIBRARIES.
-if(Torch_VERSION VERSION_LESS 2.4)
-  message(FATAL_ERROR "${NAME}: needs torch 2.4 or newer, got ${Torch_VERSION} in "
+if(Torch_VERSION VERSION_LESS PROJECT_OLDEST_TORCH)
+  message(FATAL_ERROR "${NAME}: needs torch ${PROJECT_OLDEST_TORCH} or newer, got ${Torch_VERSION} in "
     "${TORCH_FOLDER}; name a newer one with -DCMAKE_PREFIX_PATH=...")
 endif()
 # Programs that use the library may include ATen's headers, which refuse C++17 from torch 2.14 on.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..builder import BuildError, execute, fitting_request, plan
 from ..builder.client import read_project
+from ..engine import copy_engine
 from ..judge import TorchNotFoundError, find_torch
 from ..judge.words.render import print_json
 from ..release.options import add_project
@@ -23,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Puts the binaries into PACKAGE/lib, where a checkout and an editable install look for them.
+    """Puts binaries and the engine into the package, where an editable install looks for them.
 
     Returns 1 if there is no torch or the build fails. Raises ReleaseError without a project.
     """
@@ -54,6 +55,7 @@ def _build(root: Path, jobs: int | None) -> tuple[Path, list[str]]:
     folder.mkdir()
     for path in binaries:
         shutil.copy2(path, folder / path.name)
+    copy_engine(project.folder)
     return folder, [path.name for path in binaries]
 
 

@@ -32,8 +32,6 @@ from .report import blocks, forms, report
 
 #: What is written as a code, whether there is one or not.
 _CODE = re.compile(r"TD\d{3}", re.IGNORECASE)
-#: How the judged Python was found.
-_NAMED = "named by --python"
 
 
 def main(
@@ -115,7 +113,7 @@ class _Doctor:
         ended = run_command.run(request.command)
         if ended.is_of_import:
             print(f"\n{self.program}:", file=sys.stderr)
-            python, how = request.check.where.python, _NAMED
+            python, how = request.check.where.python, pythons.NAMED
             if python is None:
                 python, how = run_command.python_of(request.command), "the one of the command"
             try:
@@ -183,7 +181,7 @@ class _Doctor:
         )
         return examine.examine(wanted, self._runtime(check.where, target))
 
-    def _python(self, named: str | None, how: str = _NAMED) -> Interpreter | None:
+    def _python(self, named: str | None, how: str = pythons.NAMED) -> Interpreter | None:
         """The Python to judge; None for this one. Raises InterpreterError."""
         if named is not None:
             return pythons.ask(named, found_by=how)

@@ -10,11 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ..judge import fixes
 from ..judge.budget import Budget, BudgetSpentError
 from ..judge.machine.torch_probe import other_installs
 from ..judge.project import Record
 from ..judge.reading.binary import needs_torch_or_cuda, read_binary, unread
 from ..judge.records import (
+    NO_FIX,
     NOTE,
     NOTHING,
     NOWHERE,
@@ -38,8 +40,16 @@ from .environment.installed import Distribution, installed, module_at
 from .environment.owner import distributions, find_owner
 from .environment.reached import Reached, reach_of, sort_out
 from .environment.standards import normal
-from .environment.targets import TORCHS_OWN, UsageError, exists, find_files, site_folders
-from .fixes import trying
+from .environment.targets import (
+    TORCHS_OWN,
+    UsageError,
+    exists,
+    find_files,
+    is_module,
+    site_folders,
+)
+from .fixes.searching import find_release
+from .fixes.trying import Trial
 from .looking.look import Subject, find, jobs_here, look
 from .looking.processes import Python
 from .looking.seen import Looked, Seen
@@ -241,12 +251,17 @@ class _Examination:
         ]
 
     def _modules(self) -> list[str]:
-        """What the user names that is no distribution: a module to import, as it is spelled."""
+        """What the user names that is no distribution: a module to import, as it is spelled. A
+        name with dots is one, though a distribution may be so named: `metatensor.torch`."""
         names = {normal(one.name) for one in self.distributions}
-        return [name for name in self.request.names if normal(name) not in names]
+        asked = (name for name in self.request.names if "." in name or normal(name) not in names)
+        return [name for name in asked if is_module(self.runtime.target, name)]
 
     def _having(self, module: str) -> list[Distribution]:
-        return with_module(self.runtime.target, self.distributions, module)
+        """The distributions that have a module, or the package in which it is sought."""
+        having = with_module(self.runtime.target, self.distributions, module)
+        top = module.partition(".")[0]
+        return having or with_module(self.runtime.target, self.distributions, top)
 
     def _owners(self) -> set[str]:
         """The distributions that own the objects."""
@@ -366,7 +381,7 @@ class _Examination:
             if seen.works and not seen.needs_torch_first:
                 continue
             if seen.works:
-                finding = _torch_first(module, seen)
+                finding = _torch_first(module, seen, self._case(seen, package, {}))
             else:
                 parts = {
                     one.path: one.seen
@@ -377,10 +392,25 @@ class _Examination:
                 }
                 finding = self._explain(seen, package, parts)
             row = rows.notice(finding, place, package=name, version=version)
-            mends = None
-            if self.request.is_trying and not seen.works and finding.fix.command:
-                mends = trying.mends(finding.fix.command, module, self.eyes.python)
-            yield row._replace(seen=seen, decided_by="look", mends=mends)
+            row = row._replace(seen=seen, decided_by="look")
+            yield row if seen.works else self._tried_beside(row, module)
+
+    def _tried_beside(self, row: rows.Row, module: str) -> rows.Row:
+        """The row, with what its fix does beside the environment, if fixes are to be tried: also
+        other releases, where the fix names no command that mends."""
+        if not self.request.is_trying or row.finding is None:
+            return row
+        fix = row.finding.fix
+        trial = Trial(module, self.eyes.python)
+        mends = trial.mends(fix.command) if fix.command else None
+        if mends or not fix.releases_of:
+            return row._replace(mends=mends)
+        found = find_release(fix, trial, self.installed, self.runtime)
+        if found.cure is None:
+            return row._replace(mends=mends, tries=found.tries)
+        return row._replace(
+            finding=row.finding._replace(fix=found.cure), mends=True, tries=found.tries
+        )
 
     def _is_behind(self, seen: Seen, package: Distribution) -> bool:
         """Whether Python made the module of a distribution of another file than it installed.
@@ -456,15 +486,17 @@ def _hidden(instead: Path) -> Finding:
     )
 
 
-def _torch_first(module: str, seen: Seen) -> Finding:
-    return Finding(
-        dimension="import",
-        status=NOTE,
-        code=codes.LOADED_BEFORE_TORCH,
-        observed=seen.last_line,
+def _torch_first(module: str, seen: Seen, case: Case) -> Finding:
+    """An extension by itself is made to come after torch; a package with Python of its own, whose
+    import fails alone, does not work as it is."""
+    has_python = Path(seen.file).suffix == ".py"
+    finding = case.finding(
+        codes.LOADED_BEFORE_TORCH,
+        f"import {module} works only after import torch",
         needed="import torch before it",
-        why=f"import {module} works only after import torch",
+        fix=fixes.in_words(f"import torch before {module}, as its own Python should"),
     )
+    return finding if has_python else finding._replace(status=NOTE, fix=NO_FIX)
 
 
 def _for_others(paths: Sequence[Path], runtime: Runtime) -> set[Path]:

@@ -17,12 +17,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .fixes import cures
-from .fixes.cures import Cure, command_in_words, in_words, quoted
+from . import fixes
 from .machine.runtime_probe import libc, machine
 from .project import Project, Record, checkout_of
-from .records import REJECTED, Finding, TorchInstall, dotted
-from .text import is_file, list_names, printable, read_json, read_regular
+from .records import REJECTED, Finding, Fix, TorchInstall, dotted
+from .text import is_file, list_names, printable, quoted, read_json, read_regular
 from .words import codes
 
 MANIFEST = "build.json"
@@ -36,7 +35,7 @@ _ENGINE = Path(__file__).resolve().parents[1]
 class CacheError(RuntimeError):
     """The cache cannot be trusted, a folder in it cannot be made, or its lock cannot be opened."""
 
-    def __init__(self, path: Path, reason: str, fix: Cure) -> None:
+    def __init__(self, path: Path, reason: str, fix: Fix) -> None:
         super().__init__(
             printable(f"the build cache is not used: {path} {reason}. To fix it: {fix}")
         )
@@ -100,9 +99,9 @@ def root(project: Project) -> Path:
     )
 
 
-def _another(project: Project) -> Cure:
+def _another(project: Project) -> Fix:
     words = f"set {project.variable('CACHE')} to a folder of your own"
-    return in_words(cures.BY_HAND, words)
+    return fixes.in_words(words)
 
 
 def entry_folder(project: Project, torch: TorchInstall, sources: str) -> Path:
@@ -197,8 +196,8 @@ def _insist(project: Project, paths: Iterable[Path]) -> None:
     for path in paths:
         if (reason := distrust(path)) is not None:
             can_mend = "mode" in reason and _holds_builds_alone(base)
-            restrict = command_in_words(
-                cures.RESTRICT_CACHE,
+            restrict = fixes.command_in_words(
+                fixes.Kind.RESTRICT_CACHE,
                 f"{{command}}   (or {_another(project)})",
                 f"chmod -R go= {quoted(base)}",
             )

@@ -1,5 +1,7 @@
 """The record of a client of the engine, and its base class `Record`."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar
@@ -26,19 +28,23 @@ class Record:
     """
 
     _fields: ClassVar[tuple[str, ...]]
+    _names: ClassVar[frozenset[str]]
     _required: ClassVar[frozenset[str]]
     _positional: ClassVar[tuple[str, ...]]
 
     def __init_subclass__(cls, *, kw_only: bool = False) -> None:
         cls._fields = tuple(cls.__annotations__)
+        cls._names = frozenset(cls._fields)
         cls._required = frozenset(name for name in cls._fields if not hasattr(cls, name))
         cls._positional = () if kw_only else cls._fields
 
     def __init__(self, *values: object, **named: object) -> None:
         fields = self.__dict__
-        fields.update(zip(self._positional, values, strict=False), **named)
+        if values:
+            fields.update(zip(self._positional, values, strict=False))
+        fields.update(named)
         is_each_named_once = len(fields) == len(values) + len(named)
-        if not is_each_named_once or not self._required <= fields.keys() <= {*self._fields}:
+        if not is_each_named_once or not self._required <= fields.keys() <= self._names:
             raise TypeError(
                 f"{type(self).__name__} has the fields {', '.join(self._fields)}; "
                 f"got {[*fields]} and {len(values)} values without a name"

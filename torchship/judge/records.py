@@ -18,7 +18,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from .fixes.cures import NO_CURE, Cure
 from .project import NOBODY, Project, Record
 from .text import printable
 
@@ -274,8 +273,14 @@ def _shown(value: object) -> str:
 
 def parse_version(version: str | None) -> tuple[int, ...] | None:
     """`"580.65.06"` -> `(580, 65, 6)`; None if the text does not start with a number."""
-    numbers = re.match(r"[0-9]{1,9}(\.[0-9]{1,9}){0,7}", version or "")
-    return tuple(map(int, numbers[0].split("."))) if numbers else None
+    numbers: list[int] = []
+    for part in (version or "").split(".", 8)[:8]:
+        digits = part[: len(part) - len(part.lstrip("0123456789"))][:9]
+        if digits:
+            numbers.append(int(digits))
+        if not digits or digits != part:
+            break
+    return tuple(numbers) or None
 
 
 def parse_minor(version: str | None) -> tuple[int, int] | None:
@@ -580,6 +585,24 @@ class Runtime(Record, kw_only=True):
         return f"cpython-{self.python[0]}{self.python[1]}{'t' if self.free_threaded else ''}-"
 
 
+class Fix(Record):
+    """What mends a fault: a command, words, or words with a command in them."""
+
+    text: str = ""  #: as people read it; empty if nothing is known
+    command: str = ""  #: for a shell; empty if there are only words
+    kind: str = ""  #: of the command, one of `fixes.Kind`
+    releases_of: tuple[str, ...] = ()  #: distributions of which another release may mend it
+
+    def __bool__(self) -> bool:
+        return bool(self.text)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+NO_FIX = Fix()
+
+
 class Finding(Record, kw_only=True):
     """What one rule found.
 
@@ -594,7 +617,7 @@ class Finding(Record, kw_only=True):
     observed: str  #: the value found here
     needed: str  #: the value that the binary needs
     why: str = ""  #: the reason for the status or a remark, in one sentence
-    fix: Cure = NO_CURE  #: what mends the fault; empty if nothing is known
+    fix: Fix = NO_FIX  #: what mends the fault
     fault: int | None = None  #: the number of the fault's class in the troubleshooting page
     #: The stable code of this kind of finding, one of `codes`; None for one that is `OK`.
     code: str | None = None

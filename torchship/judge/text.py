@@ -34,6 +34,19 @@ def printable(raw: str | bytes | os.PathLike[str]) -> str:
     return "".join(escapes)
 
 
+def quoted(path: str | os.PathLike[str]) -> str:
+    """A path as one word of a shell command, on one line and without control characters."""
+    name = os.fspath(path)
+    if name.isprintable():
+        from shlex import quote  # an import of the package does not need it
+
+        return quote(name)
+    # Bash and zsh read such escapes between $' and '.
+    is_plain = {*range(32, 127)} - {*b"'\\"}
+    characters = (chr(b) if b in is_plain else f"\\x{b:02x}" for b in os.fsencode(name))
+    return f"$'{''.join(characters)}'"
+
+
 def some(names: Sequence[str], most: int = 3) -> str:
     """The first names and the number of the others: `a, b, c and 4 more`. Long names are cut."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..builder.sources import NOT_PACKED
+from ..engine import MODULES, PARTS
 from .facts import find_package
 from .record import read_record
 
@@ -59,7 +59,9 @@ def _checks(root: Path, tools: Path, native: Sequence[str]) -> Iterator[tuple[st
 def _native_sources(root: Path) -> Iterator[Path]:
     for path in root.rglob("*"):
         parts = path.relative_to(root).parts
-        is_ours = parts[0] not in _NO_SOURCES and not any(part.startswith(".") for part in parts)
+        is_copy = parts[1:2] == ("engine",)  # of torchship, by a build
+        is_ours = not is_copy and parts[0] not in _NO_SOURCES
+        is_ours &= not any(part.startswith(".") for part in parts)
         if is_ours and path.suffix in _NATIVE and path.is_file():
             yield path
 
@@ -74,9 +76,8 @@ def _mypy(root: Path, tools: Path) -> list[str]:
         if path.suffix in (".py", ".pyi", ".typed") or (path.is_dir() and path.name != "engine"):
             (view / package.name / path.name).symlink_to(path)
     (view / package.name / "engine").mkdir()
-    for path in _TORCHSHIP.iterdir():
-        if path.name not in (*NOT_PACKED, "__main__.py"):
-            (view / package.name / "engine" / path.name).symlink_to(path)
+    for name in (*PARTS, *(f"{module}.py" for module in MODULES)):
+        (view / package.name / "engine" / name).symlink_to(_TORCHSHIP / name)
     # torchship's own modules tell their types, but faults in them are no fault of the project's.
     options = ["--strict", "--no-error-summary", "--follow-imports=silent"]
     modules = [word for module in _own_modules(package) for word in ("-m", module)]

@@ -222,7 +222,7 @@ def test_the_source_distribution_builds_without_index_and_checkout(
     assert "late_op/engine/runtime/loader.py" in zipfile.ZipFile(wheel).namelist()
 
 
-def test_an_editable_install_maps_the_vendored_torchship(
+def test_an_editable_install_has_a_copy_of_the_vendored_torchship(
     late: Path, tmp_path: Path, packed_binaries: dict[str, str]
 ) -> None:
     repo = shutil.copytree(late, tmp_path / "repo", ignore=shutil.ignore_patterns("build"))
@@ -231,14 +231,23 @@ def test_an_editable_install_maps_the_vendored_torchship(
     (wheel,) = (repo / "out").glob("*.whl")
     site = tmp_path / "site"
     zipfile.ZipFile(wheel).extractall(site)
+    shutil.rmtree(repo / "out")
     code = (
         "import site, sys; site.addsitedir(sys.argv[1])\n"
         "import late_op.engine.judge as judge; print(judge.__file__)"
     )
     output = run(sys.executable, "-c", code, site, cwd=tmp_path, LATE_OP_LOAD="0")
-    folder = Path(output.strip())
-    assert re.fullmatch(r"torchship-[0-9a-f]{16}", folder.relative_to(repo / "build").parts[0])
+    assert Path(output.strip()) == repo / "late_op" / "engine" / "judge" / "__init__.py"
     assert (repo / "late_op" / "lib" / "glue-stable210.so").is_file()
+    assert run("git", "status", "--porcelain", cwd=repo) == ""
+
+
+def test_a_bare_clone_says_that_it_has_no_binaries(late: Path, tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    run("git", "clone", "-q", late, clone, cwd=tmp_path)
+    output = run(sys.executable, "-c", "import late_op", cwd=clone, check=False)
+    assert "ImportError: late-op cannot be loaded: " in output
+    assert "late-op was not built here yet" in output
 
 
 @pytest.mark.network

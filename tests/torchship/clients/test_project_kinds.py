@@ -1,5 +1,6 @@
 """Projects of every kind, made by `torchship new` and changed as an author would, work from the
-first command on: for CUDA alone, for the CPU alone, of integers, and without tensors or gradients.
+first command on: with kernels for both, for CUDA alone, for the CPU alone, of integers, and without
+tensors or gradients.
 
 The folder `kinds` holds the files that an author wrote.
 """
@@ -95,9 +96,10 @@ def remove(folder: Path) -> None:
 
 def write_files(project: Project, kind: str) -> None:
     """The author's files of one kind, under the project's names, in place of the template's."""
-    (project.repo / "tests" / "test_affine.py").unlink()
+    for path in [*project.repo.glob("tests/test_*.py"), *project.repo.glob("csrc/**/rms_norm.*")]:
+        path.unlink()
     for path in sorted((FOLDER / "kinds" / kind).rglob("*")):
-        if path.suffix in (".py", ".cpp"):
+        if path.suffix in (".py", ".h", ".cpp", ".cu"):
             name = str(path.relative_to(FOLDER / "kinds" / kind))
             target = project.repo / name.replace("own_op/", f"{project.package}/")
             if target.name == "check_op.py":
@@ -156,7 +158,7 @@ def for_cuda_alone(project: Project) -> None:
 
 def of_kind(kind: str, operator: str) -> Callable[[Project], None]:
     def edit(project: Project) -> None:
-        change(project.repo / "build_matrix.yaml", ("operator: affine", f"operator: {operator}"))
+        change(project.repo / "build_matrix.yaml", (r"operator: \w+", f"operator: {operator}"))
         write_files(project, kind)
 
     return edit
@@ -184,9 +186,16 @@ def integers(make_kind: Maker) -> Project:
     return make_kind("whole-op", "aten", of_kind("integers", "tally"))
 
 
+@pytest.fixture(scope="module")
+def scale(make_kind: Maker) -> Project:
+    """The op from start to end on docs/ship/own-op.md."""
+    return make_kind("my-scale", "rms_norm", of_kind("scale", "scale"))
+
+
 #: The third has the template's operator, whose tests and example test_project_builds.py runs.
 OTHER_OPERATORS = ("factory", "integers")
 KINDS = ("cpu_alone", *OTHER_OPERATORS)
+WITH_OWN_TESTS = (*OTHER_OPERATORS, "scale")
 
 
 @pytest.mark.parametrize(
@@ -195,6 +204,7 @@ KINDS = ("cpu_alone", *OTHER_OPERATORS)
         ("cpu_alone", {"float32", "bfloat16"}),
         ("factory", {"float32", "float64", "int16", "complex64"}),
         ("integers", {"int64", "int32", "uint8"}),
+        ("scale", {"float64", "float32", "float16", "bfloat16"}),
     ],
 )
 def test_the_live_run_tries_the_dtypes_of_the_op(kind, dtypes, request) -> None:
@@ -218,13 +228,13 @@ def test_its_variant_is_explained(kind, request) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", OTHER_OPERATORS)
+@pytest.mark.parametrize("kind", WITH_OWN_TESTS)
 def test_its_own_tests_pass(kind, request) -> None:
     output = request.getfixturevalue(kind).own_tests()
     assert " passed" in output and "failed" not in output
 
 
-@pytest.mark.parametrize("kind", OTHER_OPERATORS)
+@pytest.mark.parametrize("kind", WITH_OWN_TESTS)
 def test_its_example_runs(kind, request) -> None:
     project: Project = request.getfixturevalue(kind)
     project.run(sys.executable, project.repo / "examples" / "train.py")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import subprocess
 import sys
@@ -16,15 +18,22 @@ ABSENT = "_ZN2at6absentEv"
 
 
 def make_environment(prefix: Path, python: str = sys.executable) -> Path:
-    """A virtual environment without pip; returns its site-packages."""
+    """A virtual environment without pip, and without what lies beside its base; returns its
+    site-packages."""
     code = "import sys; print(sys.base_prefix); print('%d.%d' % sys.version_info[:2])"
     base, version = subprocess.check_output([python, "-I", "-c", code], text=True).split()
     (prefix / "bin").mkdir(parents=True)
-    (prefix / "pyvenv.cfg").write_text(f"home = {base}/bin\n")
+    (prefix / "pyvenv.cfg").write_text(f"home = {base}/bin\ninclude-system-site-packages = false\n")
     (prefix / "bin" / "python").symlink_to(f"{base}/bin/python{version}")
     site = prefix / "lib" / f"python{version}" / "site-packages"
     site.mkdir(parents=True)
     return site
+
+
+def add_pip(site: Path) -> None:
+    """What the doctor takes for pip, so that commands are those of pip."""
+    (site / "pip").mkdir()
+    (site / "pip" / "__main__.py").touch()
 
 
 def add_torch(site: Path, version: str = "2.9.1", cuda: str | None = None) -> Path:
@@ -42,10 +51,13 @@ def add_package(site: Path, name: str, files: dict[str, str], *lines: str, tag: 
     if tag:
         is_pure = "true" if tag.endswith("any") else "false"
         (info / "WHEEL").write_text(f"Wheel-Version: 1.0\nRoot-Is-Purelib: {is_pure}\nTag: {tag}\n")
+    record = ""
     for file, content in files.items():
         (site / file).parent.mkdir(parents=True, exist_ok=True)
         (site / file).write_text(content)
-    (info / "RECORD").write_text("".join(f"{file},sha256=x,1\n" for file in files))
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        record += f"{file},sha256={digest.rstrip('=')},{len(content.encode())}\n"
+    (info / "RECORD").write_text(record)
     return info
 
 

@@ -73,13 +73,20 @@ class LookedEnvironment:
                 file.write(f"{path.relative_to(self.site)},sha256=x,{size}\n")
 
     def add_module(
-        self, place: Path, *, needs: str = "", code: str = "", libraries: tuple[Path, ...] = ()
+        self,
+        place: Path,
+        *,
+        needs: str = "",
+        code: str = "",
+        declared: str = "",
+        libraries: tuple[Path, ...] = (),
     ) -> Path:
         """A module in C at a path such as `pkg/_C.so`, which needs a symbol of torch or another."""
         import sysconfig
 
         stem = place.name.partition(".")[0]
-        declared = f'extern char needed __asm__("{needs}"); void *use = &needed;' if needs else ""
+        if needs:
+            declared = f'extern char needed __asm__("{needs}"); void *use = &needed;'
         source = place.with_suffix(".module.c")
         source.parent.mkdir(parents=True, exist_ok=True)
         source.write_text(MODULE % (declared, stem, stem, code))

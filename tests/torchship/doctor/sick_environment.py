@@ -1,4 +1,4 @@
-"""Small environments with a fault, and what the checker says of them before and after a cure."""
+"""Small environments with a fault, and what the checker says of them before and after a fix."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, TypeVar
 from packaging_alone import packaging_alone
 from shared_objects import fake_torch, shared_object
 
-from torchship.judge.fixes.cures import Kind
+from torchship.judge.fixes.kinds import Kind
 
 REPO = Path(__file__).resolve().parents[3]
 SITE = Path(sysconfig.get_path("purelib"))
@@ -42,25 +42,25 @@ PROBE = textwrap.dedent(
     fix = cause.fix if cause else None
     print(json.dumps({
         "accepted": verdict.accepted, "why": cause.why if cause else "",
-        "text": fix or "", "command": fix.command if fix else "",
-        "kind": fix.kind.id if fix and fix.kind else "",
+        "text": fix.text if fix else "", "command": fix.command if fix else "",
+        "kind": fix.kind if fix else "",
     }))
     """
 )
 
 
-#: The kinds of cures that some test carries out, of the test modules imported so far.
+#: The kinds of fixes that some test carries out, of the test modules imported so far.
 CARRIED_OUT: set[str] = set()
 
 
 def carries_out(*kinds: Kind) -> Callable[[Test], Test]:
-    """Says which kinds of cures a test carries out."""
-    CARRIED_OUT.update(kind.id for kind in kinds)
+    """Says which kinds of fixes a test carries out."""
+    CARRIED_OUT.update(kind.value for kind in kinds)
     return lambda test: test
 
 
 class Judged(NamedTuple):
-    """A verdict on one file, and its cure."""
+    """A verdict on one file, and its fix."""
 
     accepted: bool
     why: str
@@ -189,11 +189,11 @@ class SickEnvironment:
         output = self.type(command, PYTHONPATH=f"{REPO}:{packaging_alone()}")
         return Judged(**json.loads(output.splitlines()[-1]))
 
-    def is_cured(self, path: str | Path, kind: Kind, *arguments: str) -> Judged:
-        """The fault is there, its cure is of this kind and is carried out, the fault is gone."""
+    def is_mended(self, path: str | Path, kind: Kind, *arguments: str) -> Judged:
+        """The fault is there, its fix is of this kind and is carried out, the fault is gone."""
         before = self.judge(path, *arguments)
         assert not before.accepted
-        assert before.kind == kind.id, before
+        assert before.kind == kind.value, before
         self.type(before.command)
         after = self.judge(path, *arguments)
         assert after.accepted, after

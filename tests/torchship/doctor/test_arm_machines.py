@@ -30,7 +30,7 @@ def test_a_binary_of_the_other_platform_is_refused_for_that_alone(built: str, ho
     assert rejected == ["platform"]
     assert verdict.cause.why == f"glue-stable210.so was built for {built}, but this is {host}"
     machine = host.removeprefix("linux-")
-    assert f"{PROJECT.version}-py3-none-manylinux_*_{machine}.whl" in verdict.cause.fix
+    assert f"{PROJECT.version}-py3-none-manylinux_*_{machine}.whl" in verdict.cause.fix.text
 
 
 @pytest.mark.parametrize("platform", [ARM, X86])
@@ -43,7 +43,7 @@ def test_what_is_not_built_names_what_is() -> None:
     assert cause.dimension == "platform"
     assert "no binary for linux-ppc64le" in cause.why
     assert f"{X86} and {ARM}" in cause.why
-    assert "reference" in cause.fix
+    assert "reference" in cause.fix.text
 
 
 def test_each_platform_has_its_own_glues() -> None:
@@ -68,7 +68,7 @@ def test_segments_must_begin_where_pages_do(alignment: int, page: int, fits: boo
     assert verdict.accepted == fits
     if not fits:
         assert verdict.cause.dimension == "page size"
-        assert f"max-page-size={page}" in verdict.cause.fix
+        assert f"max-page-size={page}" in verdict.cause.fix.text
 
 
 def test_a_file_says_how_its_segments_are_aligned(sample: Path) -> None:
@@ -116,7 +116,7 @@ def test_the_driver_of_a_jetson_comes_with_jetpack() -> None:
     cause = judge(make_cuda(platform=ARM), runtime).cause
     assert cause.dimension == "driver"
     assert "L4T R36.4.3" in cause.observed
-    assert "JetPack of CUDA 13.0" in cause.fix
-    assert "tiny_client build" in cause.fix
+    assert "JetPack of CUDA 13.0" in cause.fix.text
+    assert "tiny_client build" in cause.fix.text
     other = judge(make_cuda(platform=ARM), runtime._replace(l4t="")).cause
-    assert "JetPack" not in other.fix
+    assert "JetPack" not in other.fix.text

@@ -1,4 +1,4 @@
-"""`doctor build`: what would break the build of an extension, and the cure carried out."""
+"""`doctor build`: what would break the build of an extension, and the fix carried out."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from sick_environment import SickEnvironment, carries_out
 from torchship.doctor.checks import build_check
 from torchship.doctor.checks.build_check import Machine, check_build
 from torchship.doctor.command import main
-from torchship.judge import Runtime
-from torchship.judge.fixes import cures
-from torchship.judge.records import NOTE, OK, REJECTED, Device, Finding
+from torchship.judge import Runtime, fixes
+from torchship.judge.records import NOTE, OK, REJECTED, Device, Finding, Fix
 from torchship.judge.words import codes
 
 GUARD = """
@@ -85,9 +84,9 @@ def find(machine: Machine, runtime: Runtime, dimension: str) -> Finding:
     return finding
 
 
-def in_shell_after(cure: cures.Cure, machine: Machine) -> Machine:
+def in_shell_after(fix: Fix, machine: Machine) -> Machine:
     """The machine as a shell sees it after the command."""
-    command = ["/bin/bash", "-c", f"{cure.command}\n'{sys.executable}' -c "
+    command = ["/bin/bash", "-c", f"{fix.command}\n'{sys.executable}' -c "
                "'import json, os; print(json.dumps(dict(os.environ)))'"]  # fmt: skip
     output = subprocess.check_output(command, env=dict(machine.env), cwd=machine.folder)
     return machine._replace(env=json.loads(output))
@@ -107,7 +106,7 @@ def test_an_nvcc_of_another_major_is_refused_and_of_another_minor_noted(
         assert find(machine, runtime_of(cuda), "nvcc").status == status
 
 
-@carries_out(cures.SET_VARIABLE)
+@carries_out(fixes.Kind.SET_VARIABLE)
 def test_cuda_home_names_the_toolkit_of_torchs_cuda(machine: Machine, tmp_path: Path) -> None:
     make_toolkit(tmp_path / "usr" / "cuda", "12.8")
     make_toolkit(tmp_path / "usr" / "cuda-13.0", "13.0")
@@ -122,7 +121,7 @@ def test_without_nvcc_only_a_cuda_build_of_torch_is_refused(machine: Machine) ->
     assert not any(f.dimension == "nvcc" for f in check_build(runtime_of(None), machine))
 
 
-@carries_out(cures.SET_VARIABLE)
+@carries_out(fixes.Kind.SET_VARIABLE)
 @pytest.mark.parametrize("version", ["14.1.0", "7.5.0"])
 def test_a_compiler_that_nvcc_or_torch_refuses_is_replaced_by_one_that_is_here(
     machine: Machine, tmp_path: Path, version: str
@@ -133,7 +132,7 @@ def test_a_compiler_that_nvcc_or_torch_refuses_is_replaced_by_one_that_is_here(
     make_gcc(tmp_path / "bin" / "g++-15", "15.1.0")
     before = find(machine, runtime_of("13.0"), "host compiler")
     assert before.code == codes.HOST_COMPILER
-    assert before.fix == "export CC=gcc-13 CXX=g++-13"
+    assert before.fix.text == "export CC=gcc-13 CXX=g++-13"
     mended = in_shell_after(before.fix, machine)
     assert find(mended, runtime_of("13.0"), "host compiler").status == OK
 
@@ -165,7 +164,7 @@ def with_headers(tmp_path: Path) -> Runtime:
     return make_runtime(make_torch("2.13.0", include_dir=tmp_path / "include"))
 
 
-@carries_out(cures.SET_VARIABLE)
+@carries_out(fixes.Kind.SET_VARIABLE)
 def test_a_compiler_without_the_standard_of_torchs_headers_is_replaced(
     machine: Machine, tmp_path: Path
 ) -> None:
@@ -178,7 +177,7 @@ def test_a_compiler_without_the_standard_of_torchs_headers_is_replaced(
     assert find(mended, runtime, "C++ standard").status == OK
 
 
-@carries_out(cures.RAISE_STANDARD)
+@carries_out(fixes.Kind.RAISE_STANDARD)
 def test_a_project_that_asks_for_an_older_standard_is_raised_and_compiles(
     machine: Machine, tmp_path: Path
 ) -> None:
@@ -201,7 +200,7 @@ def test_a_project_that_asks_for_an_older_standard_is_raised_and_compiles(
     assert find(mended, runtime, "C++ standard").status == OK
 
 
-@carries_out(cures.INSTALL_REQUIREMENT)
+@carries_out(fixes.Kind.INSTALL_REQUIREMENT)
 def test_a_missing_ninja_is_installed(tmp_path: Path) -> None:
     place = SickEnvironment(tmp_path / "place")
     script = "#!/bin/sh\necho 1.13.0\n"
@@ -216,7 +215,7 @@ def test_a_missing_ninja_is_installed(tmp_path: Path) -> None:
     assert find(machine, runtime_of(None), "ninja").status == OK
 
 
-@carries_out(cures.SET_VARIABLE)
+@carries_out(fixes.Kind.SET_VARIABLE)
 @pytest.mark.parametrize("limit", ["the machine's", "the container's"])
 def test_fewer_jobs_run_where_memory_is_short(machine: Machine, tmp_path: Path, limit: str) -> None:
     if limit == "the machine's":
@@ -226,7 +225,7 @@ def test_fewer_jobs_run_where_memory_is_short(machine: Machine, tmp_path: Path, 
         (machine.cgroup / "memory.max").write_text("6000000000\n")
         (machine.cgroup / "memory.current").write_text("1000000000\n")
     before = find(machine, runtime_of(None), "memory")
-    assert before.fix == "export MAX_JOBS=2"
+    assert before.fix.text == "export MAX_JOBS=2"
     mended = in_shell_after(before.fix, machine)
     assert find(mended, runtime_of(None), "memory").status == OK
 
@@ -237,7 +236,7 @@ def test_memory_that_is_not_told_breaks_nothing(machine: Machine, content: str) 
     assert find(machine, runtime_of(None), "memory").status == OK
 
 
-@carries_out(cures.NO_ISOLATION)
+@carries_out(fixes.Kind.NO_ISOLATION)
 def test_a_build_that_cannot_see_torch_sees_it_without_isolation(tmp_path: Path) -> None:
     place = SickEnvironment(tmp_path / "place")
     place.publish_torch("2.13.0")
@@ -273,7 +272,7 @@ def test_isolation_is_no_matter_where_no_torch_is_needed_or_pip_forbids_it(
     assert dimensions(forbidden) == set()
 
 
-@carries_out(cures.SET_VARIABLE)
+@carries_out(fixes.Kind.SET_VARIABLE)
 @pytest.mark.parametrize(
     ("listed", "capability", "status", "proposal"),
     [
@@ -302,9 +301,9 @@ def test_architectures_are_those_of_the_gpu_and_of_nvcc(
     before = find(machine, runtime, "architectures")
     assert before.status == status
     if proposal is None:
-        assert before.fix == ""
+        assert before.fix.text == ""
         return
-    assert f"TORCH_CUDA_ARCH_LIST={proposal}" in before.fix.replace("'", "")
+    assert f"TORCH_CUDA_ARCH_LIST={proposal}" in before.fix.text.replace("'", "")
     after = find(in_shell_after(before.fix, machine), runtime, "architectures")
     assert after.status == OK or capability == (12, 0)
 

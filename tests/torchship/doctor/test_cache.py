@@ -13,9 +13,8 @@ from sick_environment import carries_out
 from small_client import PROJECT
 from small_clients import PYTHONPATH
 
-from torchship.judge import cache
+from torchship.judge import cache, fixes
 from torchship.judge.cache import CacheError
-from torchship.judge.fixes import cures
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +78,7 @@ def test_what_belongs_to_somebody_else_is_refused(entry: Path) -> None:
         cache.trusted_files(PROJECT, entry)
 
 
-@carries_out(cures.RESTRICT_CACHE)
+@carries_out(fixes.Kind.RESTRICT_CACHE)
 @pytest.mark.parametrize("name", ["cache", "a 'cache'"])
 def test_the_command_of_the_error_closes_the_cache_to_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -99,7 +98,7 @@ def test_the_error_names_the_path_and_the_command(entry: Path) -> None:
     with pytest.raises(CacheError) as raised:
         cache.trusted_files(PROJECT, entry)
     assert raised.value.path == entry
-    assert raised.value.fix.startswith("chmod -R go= ")
+    assert raised.value.fix.text.startswith("chmod -R go= ")
 
 
 def test_the_error_prints_a_foreign_name_on_one_line(tmp_path: Path) -> None:
@@ -280,7 +279,7 @@ def test_no_fix_touches_a_folder_that_holds_something_else(own_root: Path) -> No
     (own_root / "thesis.tex").touch()
     with pytest.raises(CacheError, match="has mode 0755") as raised:
         cache.make(PROJECT, own_root)
-    assert raised.value.fix == "set TINY_CACHE to a folder of your own"
+    assert raised.value.fix.text == "set TINY_CACHE to a folder of your own"
 
 
 @pytest.mark.parametrize("name", [".", "lock"])
@@ -295,7 +294,7 @@ def test_no_fix_removes_what_is_no_cache(name: str, own_root: Path) -> None:
         cache.make(PROJECT, own_root)
         with cache.locked(PROJECT):
             pass
-    assert raised.value.fix == "set TINY_CACHE to a folder of your own"
+    assert raised.value.fix.text == "set TINY_CACHE to a folder of your own"
 
 
 def test_of_a_source_without_end_there_is_no_hash(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_5_symbols_times_libraries_stay_in_the_bounds(
     """400 DT_NEEDED and 30,000 symbols, of one name or of as many."""
     path = symbols_times_libraries(tmp_path, distinct=distinct)
     assert path.stat().st_size < 2 << 20
-    cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS)
+    cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS + UNDER_WAY)
     assert cost.seconds < SECONDS + UNDER_WAY
     assert cost.megabytes < MEGABYTES
 
@@ -116,13 +116,12 @@ def test_5_where_the_budget_is_spent_nothing_can_be_told(
     assert judge_file(path, runtime).rejection is not None, "the next run has a budget of its own"
 
 
-@pytest.mark.parametrize("count", [16, 20])
 @pytest.mark.parametrize("shape", ["chain", "ring", "clique"])
 def test_5_each_library_of_a_package_is_judged_once(
-    shape: str, count: int, tmp_path: Path, runtime: Runtime
+    shape: str, tmp_path: Path, runtime: Runtime
 ) -> None:
-    path = package_of_libraries(tmp_path, shape, count)
-    cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS)
+    path = package_of_libraries(tmp_path, shape, 20)
+    cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS + UNDER_WAY)
     assert cost.seconds < SECONDS + UNDER_WAY
     assert cost.megabytes < MEGABYTES
 
@@ -132,7 +131,7 @@ def test_5_metadata_of_200_kb_costs_little(requires: str, tmp_path: Path, runtim
     site = tmp_path / "site-packages"
     path = shared_object(site / "theirs" / "_C.so", undefined=[SYMBOL])
     distribution(site, "theirs", path, requires=requires)
-    cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS)
+    cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS + UNDER_WAY)
     assert cost.seconds < SECONDS + UNDER_WAY
     assert cost.megabytes < MEGABYTES
 
@@ -141,7 +140,7 @@ def test_5_a_folder_under_many_names_is_not_listed_for_each(
     tmp_path: Path, runtime: Runtime
 ) -> None:
     path = Path(str(in_child(lambda: str(with_spellings(tmp_path)))))
-    cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS)
+    cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS + UNDER_WAY)
     assert cost.seconds < SECONDS + UNDER_WAY
     assert cost.megabytes < MEGABYTES
 
@@ -158,14 +157,16 @@ def test_5_a_record_of_2_mb_costs_little(record: str, tmp_path: Path, runtime: R
     path = shared_object(site / "theirs" / "_C.so", undefined=[SYMBOL])
     info = distribution(site, "theirs", path)
     (info / "RECORD").write_text(record)
-    cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS)
+    cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS + UNDER_WAY + LISTING)
     assert cost.seconds < SECONDS + UNDER_WAY + LISTING
     assert cost.megabytes < MEGABYTES + LISTING_MEGABYTES
 
 
 def test_5_libraries_that_cost_no_lookup_end_in_time(tmp_path: Path, runtime: Runtime) -> None:
     """To read the GPU code of one takes 0.1 s or more; nothing in it is looked up."""
-    cost = cost_of(seconds_to_judge(costly_siblings(tmp_path, 150), runtime), allowed=SECONDS)
+    cost = cost_of(
+        seconds_to_judge(costly_siblings(tmp_path, 150), runtime), allowed=SECONDS + UNDER_WAY
+    )
     assert cost.seconds < SECONDS + UNDER_WAY
 
 
@@ -182,7 +183,7 @@ def test_5_what_a_whole_site_folder_tells_stays_in_the_bounds(
     make: Callable[[Path], Path], tmp_path: Path, runtime: Runtime
 ) -> None:
     path = Path(str(in_child(lambda: str(make(tmp_path)))))
-    cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS)
+    cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS + UNDER_WAY)
     assert cost.seconds < SECONDS + UNDER_WAY
     assert cost.megabytes < MEGABYTES
 
@@ -344,7 +345,7 @@ def test_6_what_is_no_bounded_regular_file_neither_hangs_nor_bloats(
     site = tmp_path / "site-packages"
     path = voucher(site, runtime)
     replace_file(site / name, kind)
-    cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS)
+    cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS + UNDER_WAY)
     assert cost.seconds < SECONDS + UNDER_WAY
     assert cost.megabytes < MEGABYTES
 

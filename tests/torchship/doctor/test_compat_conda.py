@@ -12,8 +12,7 @@ import pytest
 from made_facts import make_runtime, make_torch
 from small_client import PROJECT
 
-from torchship.judge import Environment
-from torchship.judge.fixes import fixes
+from torchship.judge import Environment, fixes
 from torchship.judge.machine.runtime_probe import environment
 from torchship.judge.machine.torch_probe import TorchNotFoundError, find_torch
 from torchship.judge.project import Project
@@ -62,7 +61,7 @@ def test_without_torch_no_command_is_named_that_the_fix_contradicts(conda: Path)
     with pytest.raises(TorchNotFoundError) as error:
         find_torch(python=str(nothing))
     assert "pip install" not in str(error.value) and "torch is not installed" in str(error.value)
-    assert fixes.install_torch(environment(Target(), project(conda)), PROJECT).startswith(
+    assert fixes.install_torch(environment(Target(), project(conda)), PROJECT).text.startswith(
         "conda install"
     )
 
@@ -91,7 +90,7 @@ def test_a_wheel_over_the_conda_package_is_mended_by_conda(conda: Path) -> None:
     assert actual.path == tuple(sys.path)
     assert actual._replace(source=None, path=()) == Environment("conda", installer="pip")
     runtime = make_runtime(make_torch("2.9.1"))._replace(environment=actual)
-    assert ONCE in fixes.fit_torch(runtime)
+    assert ONCE in fixes.fit_torch(runtime).text
 
 
 def test_a_wheel_alone_in_a_conda_environment_is_pips(conda: Path) -> None:

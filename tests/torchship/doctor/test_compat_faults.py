@@ -86,7 +86,7 @@ def foretold(linker_says: Say) -> Foretell:
         cause = judged(path).cause
         assert cause is not None
         assert cause.fault == fault
-        assert cause.fix
+        assert cause.fix.text
         return cause
 
     return compare

@@ -223,12 +223,12 @@ def test_each_mismatch_is_refused_with_its_cause(
     assert cause.why
     assert cause.observed
     assert cause.needed
-    assert cause.fix
+    assert cause.fix.text
 
 
 @pytest.mark.parametrize("system", ["darwin", "windows"])
 def test_other_platforms_are_pointed_to_the_reference(system: str) -> None:
-    assert "reference" in finding(make_glue(), make_runtime(system=system), "platform").fix
+    assert "reference" in finding(make_glue(), make_runtime(system=system), "platform").fix.text
 
 
 @pytest.mark.parametrize("facts", [{"hip": "6.2"}, {"xpu": "2025.0"}])
@@ -443,7 +443,7 @@ def test_a_pin_to_another_layout_is_no_yes() -> None:
     cause = judge_foreign(owned("0.27.1", (2, 12))).cause
     assert cause is not None
     assert cause.status == UNKNOWN
-    assert cause.fix == f'{FROM_THE_CPU_INDEX} "torchvision==0.28.*"'
+    assert cause.fix.text == f'{FROM_THE_CPU_INDEX} "torchvision==0.28.*"'
 
 
 def test_operators_registered_with_classes_of_another_size_are_refused() -> None:
@@ -451,7 +451,7 @@ def test_operators_registered_with_classes_of_another_size_are_refused() -> None
     cause = judge_foreign(registers, torch=make_torch("2.9.1")).cause
     assert cause is not None
     assert cause.status == REJECTED
-    assert cause.fix == f'{FROM_THE_CPU_INDEX} "torchvision==0.24.*"'
+    assert cause.fix.text == f'{FROM_THE_CPU_INDEX} "torchvision==0.24.*"'
 
 
 @pytest.mark.parametrize(
@@ -485,7 +485,7 @@ def test_nothing_vouches_for_a_torch_that_was_never_measured(torch: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("missing", "status", "says", "cure"),
+    ("missing", "status", "says", "fix"),
     [
         ("libcuda.so.1", faults.DRIVER, "NVIDIA driver", "install the NVIDIA driver"),
         ("libavutil.so.58", faults.SYSTEM_LIBRARIES, "libavutil.so.58", "install FFmpeg"),
@@ -495,7 +495,7 @@ def test_nothing_vouches_for_a_torch_that_was_never_measured(torch: str) -> None
     ],
 )
 def test_each_missing_library_is_mended_by_whoever_provides_it(
-    missing: str, status: int, says: str, cure: str
+    missing: str, status: int, says: str, fix: str
 ) -> None:
     binary = owned("0.28.0", (2, 13))
     runtime = make_runtime(
@@ -505,12 +505,12 @@ def test_each_missing_library_is_mended_by_whoever_provides_it(
     assert cause is not None
     assert cause.fault == status
     assert says in cause.why
-    assert cure in cause.fix
-    assert PROJECT.distribution not in cause.fix
+    assert fix in cause.fix.text
+    assert PROJECT.distribution not in cause.fix.text
 
 
 @pytest.mark.parametrize(
-    ("version", "cuda", "cure"),
+    ("version", "cuda", "fix"),
     [
         (
             "0.24.1",
@@ -524,7 +524,7 @@ def test_each_missing_library_is_mended_by_whoever_provides_it(
     ],
 )
 def test_another_cuda_major_is_mended_by_the_release_that_goes_with_this_torch(
-    version: str, cuda: str | None, cure: str
+    version: str, cuda: str | None, fix: str
 ) -> None:
     binary = owned(version, (2, 13))
     torch = make_torch("2.13.0", cuda=cuda)
@@ -532,7 +532,7 @@ def test_another_cuda_major_is_mended_by_the_release_that_goes_with_this_torch(
     facts = make_runtime(torch, missing_symbols={str(binary.path): ()}, missing_libraries=libraries)
     cause = judge(binary, facts).cause
     assert cause is not None
-    assert cause.fix.startswith(cure)
+    assert cause.fix.text.startswith(fix)
 
 
 def test_a_python_symbol_that_this_python_lacks_names_python() -> None:
@@ -613,7 +613,7 @@ def test_somebody_elses_missing_symbols_are_named() -> None:
     cause = judge_foreign(foreign(), missing=("_ZN2at6Tensor3addEv",)).cause
     assert cause is not None
     assert "_ZN2at6Tensor3addEv" in cause.observed
-    assert "their_ext" in cause.fix
+    assert "their_ext" in cause.fix.text
 
 
 def test_somebody_elses_cuda_extension_on_a_cpu_torch() -> None:
@@ -647,7 +647,7 @@ def test_every_rejection_ends_in_a_command_of_the_environment(kind: str) -> None
         binary, runtime = case()
         cause = judge(binary, runtime._replace(environment=Environment(kind))).cause
         assert cause is not None
-        assert other not in cause.fix, name
+        assert other not in cause.fix.text, name
 
 
 @pytest.mark.parametrize("kind", ["pip", "conda"])
@@ -662,5 +662,5 @@ def test_every_rejection_speaks_of_the_project_of_the_runtime(kind: str) -> None
             binary = binary._replace(record=binary.record._replace(package="other-op"))
         runtime = runtime._replace(project=project, environment=Environment(kind))
         for each in judge(binary, runtime).findings:
-            content = f"{each.observed} {each.needed} {each.why} {each.fix}"
+            content = f"{each.observed} {each.needed} {each.why} {each.fix.text}"
             assert PROJECT.distribution not in content, name

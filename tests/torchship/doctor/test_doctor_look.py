@@ -17,6 +17,7 @@ from torchship.doctor import run_command
 from torchship.doctor.environment import pythons
 from torchship.doctor.examine import Request, examine
 from torchship.doctor.fixes import trying
+from torchship.doctor.looking.processes import Python
 from torchship.doctor.reasons.meaning import is_of_here
 from torchship.doctor.report import blocks
 from torchship.doctor.report.report import heading
@@ -73,13 +74,15 @@ def test_a_package_that_fails_has_one_block(failing: LookedEnvironment) -> None:
     assert [line[:10].strip() for line in block[1:]].count("why:") == 1
     assert [line for line in lines if line.startswith("broken")] == [block[0]]
     assert "works: good 1.0" in lines
-    assert "2 packages, 5 parts: working: 1, not working: 4, cannot be told: 0" in lines
+    assert "2 packages, 5 imports and files: working: 1, not working: 4, cannot be told: 0" in lines
 
 
 def test_reading_alone_never_says_works(failing: LookedEnvironment) -> None:
     process = doctor(failing, "--no-import")
     assert "nothing was imported, since --no-import was given" in process.stdout
-    assert "what the Python of packages does was not looked at" in process.stdout
+    assert max(map(len, process.stdout.partition("\n\n")[0].splitlines()[-2:])) <= 100
+    said = " ".join(process.stdout.split())
+    assert "what the Python of packages does was not looked at" in said
     assert "nothing found by reading: good 1.0" in process.stdout
     assert "works" not in process.stdout.replace("does not work", "")
 
@@ -121,7 +124,7 @@ def test_a_path_is_never_broken(tmp_path: Path) -> None:
     env.add("odd", "import torch\nraise RuntimeError(__file__)\n")
     report = diagnose(env)
     (row,) = [row for row in report.rows if row.state == "fails"]
-    lines = [*blocks.block(row.name, [row], {}, "/env")]
+    lines = [*blocks.block(row.name, [row], {}, report)]
     assert len(lines) <= 12
 
 
@@ -177,19 +180,19 @@ def test_a_fix_is_tried_beside_the_environment(tmp_path: Path, version: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("command", "is_tried"),
+    "command",
     [
-        ("/e/bin/python -m pip install 'einops>=0.7'", True),
-        ("uv pip install --python /e/bin/python einops", True),
-        ("/e/bin/python -m pip install 'torch==2.9.*'", False),
-        ("conda install einops", False),
-        ("rm /x; python -m pip install y", False),
-        ("unset LD_LIBRARY_PATH", False),
+        "/e/bin/python -m pip install 'torch==2.9.*'",
+        "conda install einops",
+        "rm /x; python -m pip install y",
+        "unset LD_LIBRARY_PATH",
     ],
 )
-def test_only_commands_that_install_packages_are_tried(command: str, is_tried: bool) -> None:
-    words = [*trying.words_into(command, "/folder")]
-    assert (words[-2:] == ["--target", "/folder"]) is is_tried
+def test_only_commands_that_install_packages_are_tried(
+    env: LookedEnvironment, command: str
+) -> None:
+    trial = trying.Trial("json", Python(executable=str(env.python)))
+    assert trial.mends(command) is None
 
 
 def test_a_traceback_of_this_environment_is_explained_by_the_same_reasons(

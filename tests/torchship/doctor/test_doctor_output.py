@@ -17,6 +17,7 @@ from environments import (
     SYMBOL,
     add_extension,
     add_package,
+    add_pip,
     add_torch,
     make_environment,
     run_doctor,
@@ -25,7 +26,7 @@ from packaging_alone import packaging_alone
 
 from torchship.doctor.report.report import Report, print_github, print_markdown, print_rows
 from torchship.doctor.report.rows import notice
-from torchship.judge.fixes import cures
+from torchship.judge import fixes
 from torchship.judge.records import REJECTED, Finding, Runtime
 from torchship.judge.target import Target
 from torchship.judge.words import codes
@@ -100,7 +101,7 @@ def hostile_report() -> Report:
         observed="x",
         needed="y",
         why="bad\n::error::forged\x1b[31m | `x` <b>,",
-        fix=cures.in_words(cures.BY_HAND, "rm x\r\n::set-output name=x::y"),
+        fix=fixes.in_words("rm x\r\n::set-output name=x::y"),
     )
     runtime = Runtime(system="linux", machine="x86_64", python=(3, 11, 0), target=Target())
     row = notice(finding, Path("a,b:c\n::error::z.so"), package="p|q", version="1")
@@ -135,7 +136,7 @@ def test_a_fix_in_markdown_is_the_command_as_it_is_typed(
         code=codes.DAMAGED_FILE,
         observed="",
         needed="",
-        fix=cures.in_words(cures.BY_HAND, command),
+        fix=fixes.in_words(command),
     )
     report = hostile_report()._replace(notices=(notice(finding, Path("/x/y.so")),))
     print_markdown(report)
@@ -154,7 +155,7 @@ def test_a_second_fix_of_a_package_is_said_to_be_needed_as_well(
                 code=code,
                 observed="",
                 needed="",
-                fix=cures.in_words(cures.BY_HAND, fix),
+                fix=fixes.in_words(fix),
             ),
             Path("x.so"),
             package="x",
@@ -163,8 +164,8 @@ def test_a_second_fix_of_a_package_is_said_to_be_needed_as_well(
         for code, fix in ((codes.DAMAGED_FILE, "do this"), (codes.MUSL, "do that"))
     ]
     print_rows(hostile_report()._replace(extensions=tuple(rows)))
-    fixes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("to fix")]
-    assert fixes == ["to fix x 1.0: do this", "to fix x 1.0 as well (TD302): do that"]
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("to fix")]
+    assert lines == ["to fix x 1.0: do this", "to fix x 1.0 as well (TD302): do that"]
 
 
 def allowed_run(environment: Path, tmp_path: Path, content: str, *options: str) -> tuple[int, str]:
@@ -227,7 +228,9 @@ def test_the_sources_alone_run_under_any_name(tmp_path: Path) -> None:
 def test_where_there_is_no_torch_nothing_is_said_to_work(
     tmp_path: Path, names: tuple[str, ...], code: int
 ) -> None:
-    add_package(make_environment(tmp_path / "env"), "theirs", {"theirs/__init__.py": ""})
+    site = make_environment(tmp_path / "env")
+    add_pip(site)
+    add_package(site, "theirs", {"theirs/__init__.py": ""})
     command = [sys.executable, "-m", "torchship.doctor", "--json", *names]
     process = subprocess.run(
         [*command, "--python", tmp_path / "env"], capture_output=True, text=True, cwd=REPO
@@ -237,3 +240,10 @@ def test_where_there_is_no_torch_nothing_is_said_to_work(
     failing = [row["cause"] for row in report["extensions"] if row["state"] == "fails"]
     assert [cause["code"] for cause in failing] == ["TD101"] * len(names)
     assert all('pip install "torch>=' in cause["command"] for cause in failing)
+
+
+def test_a_torch_that_is_not_there_is_not_said_to_be_imported(tmp_path: Path) -> None:
+    make_environment(tmp_path / "env")
+    command = [sys.executable, "-m", "torchship.doctor", "--python", str(tmp_path / "env")]
+    process = subprocess.run(command, capture_output=True, text=True, cwd=REPO)
+    assert "\n0 packages imported, " in process.stdout

@@ -16,6 +16,7 @@ from environments import (
     REPO,
     SYMBOL,
     add_extension,
+    add_pip,
     add_torch,
     make_environment,
     run_doctor,
@@ -67,6 +68,7 @@ def test_an_old_python_is_judged_with_its_own_tags(python: str, tmp_path: Path) 
 def test_the_commands_that_mend_name_the_judged_python(tmp_path: Path) -> None:
     site = make_environment(tmp_path / "env")
     add_torch(site)
+    add_pip(site)
     path = add_extension(site, "broken", SYMBOL)
     path.write_bytes(path.read_bytes()[:40])
     process = run_doctor("--json", "--python", str(tmp_path / "env"), "broken")

@@ -49,7 +49,7 @@ def test_the_objects_of_one_build_share_their_evidence(
     verdict = judge_in(tmp_path, "_b.so", monkeypatch)
     assert verdict.accepted == works
     assert any("_a.so" in finding.why for finding in verdict.findings)
-    assert works or 'install "torch==2.15.*"' in verdict.findings[-1].fix
+    assert works or 'install "torch==2.15.*"' in verdict.findings[-1].fix.text
 
 
 def test_an_object_that_names_its_own_torch_is_no_evidence_for_those_beside_it(
@@ -119,7 +119,7 @@ def test_what_hides_torch_is_named_as_that(
     assert cause.code == codes.TORCH_SHADOWED
     hiding = file if shadow == "torch.py" else file.parent
     assert cause.why.startswith(f"{hiding} hides torch")
-    assert cause.fix == f"mv {hiding} {hiding.with_name(f'my_{hiding.name}')}"
+    assert cause.fix.text == f"mv {hiding} {hiding.with_name(f'my_{hiding.name}')}"
 
 
 def test_a_python_that_fails_is_named_without_the_program_that_it_was_given(

@@ -16,10 +16,11 @@ from torchship.judge import (
     Runtime,
     TorchInstall,
     VariantName,
+    fixes,
     judge,
     support,
 )
-from torchship.judge.fixes import fixes
+from torchship.judge.fixes import of_project
 from torchship.judge.records import Device, Driver, Owner
 
 PIP = Environment("pip")
@@ -43,7 +44,7 @@ def test_without_facts_nothing_is_promised_but_a_local_build(
         path.write_text(content)
     facts = support.load(tmp_path)
     assert facts.variants == ()
-    monkeypatch.setattr(fixes, "load", lambda _: facts)
+    monkeypatch.setattr(of_project, "load", lambda _: facts)
     assert fixes.fit_torch(make_runtime(make_torch("2.13.0"))) == fixes.build(PROJECT)
 
 
@@ -70,9 +71,9 @@ def test_what_is_served_is_what_the_project_builds(
 ) -> None:
     """Not the glue that the client happens to have."""
     facts = support.Support((f"{oldest}-cpu",), index="https://pypi.org/simple")
-    monkeypatch.setattr(fixes, "load", lambda _: facts)
+    monkeypatch.setattr(of_project, "load", lambda _: facts)
     fix = fixes.fit_torch(make_runtime(make_torch("2.10.0")))
-    assert fix == (UPGRADE if served else fixes.build(PROJECT))
+    assert fix.text == (UPGRADE if served else fixes.build(PROJECT).text)
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def published(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if an index and a channel served the package."""
     facts = support.load(PROJECT.folder)
     served = facts._replace(index="https://pypi.org/simple", channel="ours")
-    monkeypatch.setattr(fixes, "load", lambda _: served)
+    monkeypatch.setattr(of_project, "load", lambda _: served)
 
 
 @pytest.mark.usefixtures("published")
@@ -103,7 +104,7 @@ def published(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_command_for_a_torch(
     torch: TorchInstall, environment: Environment, command: str
 ) -> None:
-    assert fixes.fit_torch(make_runtime(torch, environment=environment)) == command
+    assert fixes.fit_torch(make_runtime(torch, environment=environment)).text == command
 
 
 @pytest.mark.parametrize(
@@ -125,36 +126,36 @@ def test_what_no_index_has_is_built_or_comes_from_what_is_at_hand(
 ) -> None:
     environment = Environment(kind, source=source)
     runtime = make_runtime(make_torch("2.9.1"), environment=environment)
-    assert fixes.reinstall(runtime) == command
-    assert fixes.fit_torch(runtime) == "python -m tiny_client build"
-    once = fixes.install_once(environment, PROJECT).replace("uninstall tiny-client", "")
+    assert fixes.reinstall(runtime).text == command
+    assert fixes.fit_torch(runtime).text == "python -m tiny_client build"
+    once = fixes.install_once(environment, PROJECT).text.replace("uninstall tiny-client", "")
     assert "tiny" not in once
     assert source is None or source in once
 
 
 def test_an_index_that_is_not_pypi_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = support.load(PROJECT.folder)._replace(index="https://example.org/simple")
-    monkeypatch.setattr(fixes, "load", lambda _: facts)
-    assert "--index-url https://example.org/simple" in fixes.reinstall(make_runtime())
+    monkeypatch.setattr(of_project, "load", lambda _: facts)
+    assert "--index-url https://example.org/simple" in fixes.reinstall(make_runtime()).text
 
 
 @pytest.mark.usefixtures("published")
 @pytest.mark.parametrize(("environment", "tool"), [(PIP, "-m pip "), (CONDA, "conda install ")])
 def test_commands_are_those_of_the_environment(environment: Environment, tool: str) -> None:
     runtime = make_runtime(environment=environment)
-    for command in (
+    for fix in (
         fixes.install_torch(environment, PROJECT),
         fixes.reinstall_torch(environment, make_torch("2.9.1")),
         fixes.cuda_torch(environment, make_torch("2.9.1+cpu")),
         fixes.reinstall(runtime),
     ):
-        assert tool in command
-        assert "+" not in command  # a local version exists on no index
+        assert tool in fix.text
+        assert "+" not in fix.text  # a local version exists on no index
 
 
 def test_a_build_for_gpus_names_their_architectures_once() -> None:
-    command = fixes.build_cuda(make_cuda(), make_runtime(), ((9, 0), (7, 5), (9, 0)))
-    assert command == 'TORCH_CUDA_ARCH_LIST="7.5;9.0" python -m tiny_client build'
+    fix = fixes.build_cuda(make_cuda(), make_runtime(), ((9, 0), (7, 5), (9, 0)))
+    assert fix.text == 'TORCH_CUDA_ARCH_LIST="7.5;9.0" python -m tiny_client build'
 
 
 def theirs(**facts: object) -> BinaryRecord:
@@ -194,10 +195,10 @@ def test_the_cure_for_another_packages_extension_is_its_owners(
 ) -> None:
     cause = judge(binary, runtime).cause
     assert cause is not None
-    assert "theirs" in cause.fix
-    assert runtime.torch is None or not runtime.torch.hip or "for ROCm 6.2" in cause.fix
+    assert "theirs" in cause.fix.text
+    assert runtime.torch is None or not runtime.torch.hip or "for ROCm 6.2" in cause.fix.text
     for own in ("tiny", "reference"):
-        assert own not in cause.fix
+        assert own not in cause.fix.text
 
 
 def test_a_build_for_a_gpu_is_another_packages_build() -> None:
@@ -205,8 +206,8 @@ def test_a_build_for_a_gpu_is_another_packages_build() -> None:
     cause = judge(binary, runtime).cause
     assert cause is not None
     assert cause.dimension == "GPU architecture"
-    assert 'TORCH_CUDA_ARCH_LIST="12.0" python -m pip install' in cause.fix
-    assert "--no-binary theirs theirs==1.0" in cause.fix
+    assert 'TORCH_CUDA_ARCH_LIST="12.0" python -m pip install' in cause.fix.text
+    assert "--no-binary theirs theirs==1.0" in cause.fix.text
 
 
 def test_a_damaged_file_is_its_owners_whatever_its_name() -> None:
@@ -219,7 +220,7 @@ def test_a_damaged_file_is_its_owners_whatever_its_name() -> None:
         )
         cause = judge(binary, make_runtime()).cause
         assert cause is not None
-        assert ("other-op" in cause.fix) == (name == "other-op")
+        assert ("other-op" in cause.fix.text) == (name == "other-op")
 
 
 def test_torch_that_is_missing_is_the_one_that_the_owner_names() -> None:
@@ -227,4 +228,4 @@ def test_torch_that_is_missing_is_the_one_that_the_owner_names() -> None:
     owner = Owner(name="theirs", version="1.0", libraries={}, built_for=built_for)
     cause = judge(theirs()._replace(owner=owner), make_runtime()._replace(torch=None)).cause
     assert cause is not None
-    assert cause.fix == 'python -m pip install "torch==2.9.*"'
+    assert cause.fix.text == 'python -m pip install "torch==2.9.*"'

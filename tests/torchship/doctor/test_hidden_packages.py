@@ -187,3 +187,25 @@ def test_a_library_with_the_name_of_a_module_is_not_hidden_by_it(tmp_path: Path)
     """As conda has libraries in folders that are on no path of Python's."""
     reach = Reach([tmp_path / "site-packages"], {"png": (tmp_path / "site-packages" / "png.py",)})
     assert reach.hiding(tmp_path / "lib" / "loaders" / "png.so") is None
+
+
+def test_a_copy_in_the_users_site_behind_the_environments_own_is_named_and_not_judged(
+    env: LookedEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(env.prefix / "home"))
+    monkeypatch.delenv("PYTHONNOUSERSITE", raising=False)
+    with (env.prefix / "pyvenv.cfg").open("a") as config:
+        config.write("include-system-site-packages = true\n")
+    version = env.site.parent.name
+    users = env.prefix / "home" / ".local" / "lib" / version / "site-packages"
+    users.mkdir(parents=True)
+    own, env.site = env.site, users
+    folder = env.add("audio", "import torch\nfrom . import _ext\n")
+    env.add_module(folder / "_ext.so", needs=ABSENT)
+    env.list_objects("audio")
+    env.site = own
+    report = diagnose(env)
+    assert report.exit_code == 0
+    assert [row.path for row in report.extensions] == [own / "audio" / "_ext.so"]
+    (note,) = (row for row in report.notices if row.code == "TD709")
+    assert note.path.parent == users and str(own) in note.summary

@@ -24,7 +24,7 @@ from sick_environment import carries_out
 
 from torchship.doctor import judge_file
 from torchship.doctor.environment.families import families, of_other_cudas
-from torchship.judge.fixes import cures
+from torchship.judge import fixes
 from torchship.judge.reading.elf import Elf, ElfError
 from torchship.judge.words import codes
 
@@ -98,7 +98,7 @@ def test_a_segment_off_its_page_is_damage(tmp_path: Path) -> None:
         Elf(path)
 
 
-@carries_out(cures.ALLOW_EXECUTION)
+@carries_out(fixes.Kind.ALLOW_EXECUTION)
 def test_files_of_a_file_system_mounted_noexec_are_refused_until_it_is_mounted_again(
     tmp_path: Path,
 ) -> None:
@@ -169,7 +169,7 @@ def test_a_module_for_another_system_is_reported_though_nobody_asked(site: Path)
     assert codes_of(site) == [("theirs", codes.OTHER_PLATFORM)]
 
 
-@carries_out(cures.RENAME_SHADOW)
+@carries_out(fixes.Kind.RENAME_SHADOW)
 @pytest.mark.parametrize("name", ["torch.py", "torch/__init__.py"])
 def test_what_hides_torch_in_the_working_folder_is_renamed(
     site: Path, tmp_path: Path, name: str

@@ -18,7 +18,7 @@ from shared_objects import shared_object
 from sick_environment import carries_out
 
 from torchship.doctor.report.rows import Row
-from torchship.judge.fixes import cures
+from torchship.judge import fixes
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def _of_many_files(env: LookedEnvironment) -> None:
     env.add("files", "import torch, os\nfiles = [open(os.devnull) for _ in range(300)]\n")
 
 
-@carries_out(cures.RAISE_LIMIT)
+@carries_out(fixes.Kind.RAISE_LIMIT)
 def test_a_limit_of_the_shell_is_told_and_raised(env: LookedEnvironment) -> None:
     _of_many_files(env)
     with _limited(resource.RLIMIT_NOFILE, 200):
@@ -173,10 +173,12 @@ def test_an_exit_is_told_with_what_the_package_says(env: LookedEnvironment) -> N
 
 
 def test_it_is_reported_to_the_package_that_was_imported(env: LookedEnvironment) -> None:
-    add_package(env.site, "lower", {"lower/__init__.py": "raise RuntimeError('odd')\n"})
+    add_package(
+        env.site, "lower", {"lower/__init__.py": "import torch\nraise RuntimeError('odd')\n"}
+    )
     env.add("upper", "import torch\nimport lower\n")
     row = row_of(diagnose(env), "upper")
-    assert row.finding is not None and "report it to upper" in row.finding.fix
+    assert row.finding is not None and "report it to upper" in row.finding.fix.text
 
 
 def test_of_two_libraries_of_a_name_the_one_that_has_the_symbol_is_named(

@@ -16,7 +16,7 @@ from sick_environment import REPO, SickEnvironment, carries_out
 
 from torchship.doctor import judge_file
 from torchship.doctor.reasons.meaning import Diagnosis, diagnose
-from torchship.judge.fixes import cures
+from torchship.judge import fixes
 from torchship.judge.machine.torch_probe import find_torch
 from torchship.judge.records import NOWHERE, Finding, TorchInstall
 from torchship.judge.target import Target
@@ -42,7 +42,7 @@ def cause_of(path: Path, torch: TorchInstall) -> Finding:
     return cause
 
 
-@carries_out(cures.SHARE_TORCH)
+@carries_out(fixes.Kind.SHARE_TORCH)
 def test_what_is_not_linked_with_torch_loads_where_torch_shares_its_symbols(
     tmp_path: Path,
 ) -> None:
@@ -53,7 +53,7 @@ def test_what_is_not_linked_with_torch_loads_where_torch_shares_its_symbols(
     place.install("torch", "theirs")
     before = place.judge("theirs/_C.so")
     assert not before.accepted
-    assert before.kind == cures.SHARE_TORCH.id
+    assert before.kind == fixes.Kind.SHARE_TORCH.value
     assert before.why.startswith("_C.so is not linked with libtorch_cpu.so of torch 2.13.0")
     program = f"python probe.py {place.site}/theirs/_C.so"
     output = place.type(f"{before.command}; {program}", PYTHONPATH=f"{REPO}:{packaging_alone()}")

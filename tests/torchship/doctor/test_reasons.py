@@ -13,7 +13,7 @@ from looked_environment import LookedEnvironment, diagnose, row_of, subject
 from shared_objects import shared_object
 from sick_environment import carries_out
 
-from torchship.judge.fixes import cures
+from torchship.judge import fixes
 
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 
@@ -99,7 +99,7 @@ def test_a_file_behind_the_one_that_python_takes_is_named_as_hidden(
     assert report.exit_code == 0
 
 
-@carries_out(cures.REMOVE_FILE)
+@carries_out(fixes.Kind.REMOVE_FILE)
 def test_a_file_that_python_takes_before_the_good_one_is_the_fault(
     env: LookedEnvironment,
 ) -> None:

@@ -10,7 +10,7 @@ from shared_objects import shared_object
 from sick_environment import SickEnvironment, carries_out
 
 from torchship.doctor.environment.standards import Python, parse_need
-from torchship.judge.fixes import cures
+from torchship.judge import fixes
 
 ADD = "_ZN2at6Tensor3addEv"
 OPENS = "import ctypes, pathlib\nctypes.CDLL(str(pathlib.Path('libcudnn.so.9')))\n"
@@ -62,11 +62,11 @@ def test_a_library_in_a_wheel_that_nobody_requires_or_opens_is_missing(
     assert "needs libcudnn.so.9, which is not here" in place.judge("theirs/_C.so").why
 
 
-@carries_out(cures.INSTALL_REQUIREMENT)
+@carries_out(fixes.Kind.INSTALL_REQUIREMENT)
 def test_a_requirement_that_is_missing_is_named_and_installed(place: SickEnvironment) -> None:
     publish_extension(place, OPENS, requires='nvidia-cudnn-cu12 (>=9.0) ; sys_platform == "linux"')
     place.install("torch", "theirs")
-    before = place.is_cured("theirs/_C.so", cures.INSTALL_REQUIREMENT)
+    before = place.is_mended("theirs/_C.so", fixes.Kind.INSTALL_REQUIREMENT)
     assert "its package requires nvidia-cudnn-cu12>=9.0, which is missing" in before.why
 
 

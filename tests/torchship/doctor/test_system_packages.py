@@ -14,9 +14,9 @@ from made_facts import make_runtime
 from shared_objects import shared_object
 from sick_environment import SickEnvironment, carries_out
 
-from torchship.judge import BinaryRecord, Environment
-from torchship.judge.fixes import cures, fixes, system_packages
-from torchship.judge.records import Owner
+from torchship.judge import BinaryRecord, Environment, fixes
+from torchship.judge.fixes import system_packages
+from torchship.judge.records import Fix, Owner
 from torchship.judge.target import Target
 
 ADD = "_ZN2at6Tensor3addEv"
@@ -59,7 +59,7 @@ def configure_apt(folder: Path, repository: Path) -> tuple[Path, Path]:
     return configuration, root
 
 
-@carries_out(cures.INSTALL_BY_APT)
+@carries_out(fixes.Kind.INSTALL_BY_APT)
 def test_the_ffmpeg_of_the_distribution_is_installed(tmp_path: Path) -> None:
     version = system_packages.ffmpeg_of_apt()
     if os.geteuid() != 0 or version is None:
@@ -76,7 +76,7 @@ def test_the_ffmpeg_of_the_distribution_is_installed(tmp_path: Path) -> None:
     extension = place.make_extension("1.0", [ADD], flags=["-Wl,--no-as-needed", str(built)])
     place.publish_wheel("codec", "1.0", {"codec/_C.so": extension}, ["torch==2.13.0"])
     place.install("torch", "codec")
-    before = place.is_cured("codec/_C.so", cures.INSTALL_BY_APT)
+    before = place.is_mended("codec/_C.so", fixes.Kind.INSTALL_BY_APT)
     assert before.command == "apt-get update && apt-get install -y ffmpeg"
 
 
@@ -100,7 +100,7 @@ def test_the_version_of_ffmpeg_is_told_by_the_name_of_its_library(
     assert system_packages.ffmpeg_of(library) == version
 
 
-def cure_of(library: str, kind: str, file: str = "_C.so", owner: Owner | None = None) -> cures.Cure:
+def fix_of(library: str, kind: str, file: str = "_C.so", owner: Owner | None = None) -> Fix:
     runtime = make_runtime()._replace(environment=Environment(kind))
     binary = BinaryRecord(path=Path("/x", file), kind="extension", name=file, owner=owner)
     return fixes.machine_library(library, binary, runtime)
@@ -110,10 +110,10 @@ def test_apt_is_named_only_where_its_ffmpeg_has_the_library(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(system_packages, "ffmpeg_of_apt", lambda: 5)
-    assert cure_of("libavutil.so.57", "pip").command.endswith("apt-get install -y ffmpeg")
-    assert cure_of("libavutil.so.58", "pip").command == ""
+    assert fix_of("libavutil.so.57", "pip").command.endswith("apt-get install -y ffmpeg")
+    assert fix_of("libavutil.so.58", "pip").command == ""
     monkeypatch.setattr(system_packages, "ffmpeg_of_apt", lambda: None)
-    assert cure_of("libavutil.so.57", "pip").command == ""
+    assert fix_of("libavutil.so.57", "pip").command == ""
 
 
 def test_one_of_several_files_for_versions_of_ffmpeg_is_enough(
@@ -124,11 +124,11 @@ def test_one_of_several_files_for_versions_of_ffmpeg_is_enough(
     names = ("libcodec4.so", "libcodec5.so")
     owner = Owner(name="codec", version="1.0", libraries={name: Path("/x", name) for name in names})
     fixes_of_all = {
-        cure_of(f"libavutil.so.{n + 52}", "pip", f"libcodec{n}.so", owner) for n in (4, 5)
+        fix_of(f"libavutil.so.{n + 52}", "pip", f"libcodec{n}.so", owner) for n in (4, 5)
     }
-    (cure,) = fixes_of_all
-    assert cure.command.endswith("apt-get install -y ffmpeg")
-    assert cure_of("libavutil.so.56", "pip", "libother4.so", owner).command == ""
+    (fix,) = fixes_of_all
+    assert fix.command.endswith("apt-get install -y ffmpeg")
+    assert fix_of("libavutil.so.56", "pip", "libother4.so", owner).command == ""
 
 
 @pytest.mark.parametrize(("release", "package"), [("bookworm", "libgl1"), ("other", "")])
@@ -137,15 +137,15 @@ def test_a_library_of_the_distribution_comes_with_its_package(
 ) -> None:
     monkeypatch.setattr(system_packages, "code_name", lambda: release)
     monkeypatch.setattr(system_packages, "is_file", lambda _: True)
-    command = cure_of("libGL.so.1", "pip").command
+    command = fix_of("libGL.so.1", "pip").command
     assert command == (f"apt-get update && apt-get install -y {package}" if package else "")
-    assert cure_of("libGL.so.1", "conda").command == ""
-    assert cure_of("libGL.so.2", "pip").command == ""
+    assert fix_of("libGL.so.1", "conda").command == ""
+    assert fix_of("libGL.so.2", "pip").command == ""
 
 
 def test_conda_has_each_ffmpeg() -> None:
-    assert cure_of("libavutil.so.58", "conda").command.endswith('-c conda-forge "ffmpeg=6"')
-    assert cure_of("libavutil.so", "conda").command == ""
+    assert fix_of("libavutil.so.58", "conda").command.endswith('-c conda-forge "ffmpeg=6"')
+    assert fix_of("libavutil.so", "conda").command == ""
 
 
 @pytest.mark.parametrize("quote", ["", '"'])
@@ -174,6 +174,6 @@ def test_the_fix_names_the_package_of_the_distribution_or_another_python(
     monkeypatch.setattr(sys, "base_prefix", base)
     monkeypatch.setattr(sys, "executable", executable)
     monkeypatch.setattr(system_packages, "is_file", lambda _: True)
-    cure = fixes.python_with("_tkinter", Target())
-    assert "another Python that has _tkinter" in cure
-    assert cure.command == (f"apt-get update && apt-get install -y {package}" if package else "")
+    fix = fixes.python_with("_tkinter", Target())
+    assert "another Python that has _tkinter" in fix.text
+    assert fix.command == (f"apt-get update && apt-get install -y {package}" if package else "")

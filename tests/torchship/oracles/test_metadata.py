@@ -159,6 +159,7 @@ def test_the_real_site_folder_is_read_as_importlib_metadata_reads_it() -> None:
 
 def test_every_listed_object_has_the_owner_that_lists_it(tmp_path: Path) -> None:
     wrong = []
+    target = Target()  # which remembers the folders of this environment
     for seed in seeds(40):
         draw = random.Random(f"owner {seed}")
         (tmp_path / str(seed)).mkdir()
@@ -168,7 +169,7 @@ def test_every_listed_object_has_the_owner_that_lists_it(tmp_path: Path) -> None
                 path = Path(os.path.normpath(str(file.locate())))
                 if ".so" not in path.name:
                     continue
-                owner = find_owner(Target(), path, sites)
+                owner = find_owner(target, path, sites)
                 if owner is None or canonicalize_name(owner.name) != name:
                     wrong.append(f"{path} is not of {name} but of {owner and owner.name}")
     assert not wrong, differences(wrong)

@@ -77,7 +77,7 @@ def no_placeholders(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def conda_worker(tmp_path_factory: pytest.TempPathFactory) -> CondaWorker:
-    """Runs a command line of `conda_commands`; returns what the worker prints."""
+    """Runs a command line for the conda worker; returns what the worker prints."""
     cache = str(tmp_path_factory.mktemp("rattler"))
 
     def run(command: Sequence[str], variables: Mapping[str, str] | None = None) -> str:

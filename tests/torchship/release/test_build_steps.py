@@ -22,7 +22,7 @@ class Compiling:
         self.settings = settings
         for name in ("a", "b"):
             (root / f"{name}.cpp").write_text(name, encoding="utf-8")
-        monkeypatch.setattr(build_steps, "plan", lambda _: self.steps())
+        monkeypatch.setattr(build_steps, "plan_build", lambda _: self.steps())
 
     def steps(self) -> list[Step]:
         steps = []

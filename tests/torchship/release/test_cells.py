@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from packaging.version import Version
+from rich.console import Console
 
 from torchship.builder import HostCompiler
 from torchship.judge.records import TorchInstall, VariantName
@@ -17,6 +19,7 @@ from torchship.release.plan.host import host_cell, obstacle
 from torchship.release.plan.machine import Compilers, Host
 from torchship.release.plan.plan import Plan
 from torchship.release.plan.planner import fill
+from torchship.release.run.listing import list_cells
 
 GXX = HostCompiler(("g++",), "g++", "12.2.0")
 CLANG = Compilers(debian=frozenset({"clang-19"}))
@@ -191,6 +194,20 @@ def test_a_python_without_a_wheel_of_torch_is_an_obstacle(matrix, settings) -> N
     reason = obstacle(cell(matrix, "aten24-abi0-cpu"), new, settings)
     assert reason is not None and "no wheel for Python 3.13" in reason and "3.12" in reason
     assert obstacle(cell(matrix, "aten25-abi0-cpu"), new, settings) is None
+
+
+def test_the_list_of_cells_has_a_line_each_on_80_columns(matrix, settings) -> None:
+    console = Console(width=80, file=io.StringIO(), record=True)
+    cells = all_cells(matrix)
+    list_cells(cells, HOST, settings, console)
+    lines = console.export_text().splitlines()
+    rows = [line.split()[1] for line in lines if line.endswith(("yes  │", "no   │"))]
+    assert rows == [cell.name for cell in cells]
+    assert max(map(len, lines)) <= 80
+    reasons = " ".join(" ".join(lines).split())
+    for cell in cells:
+        reason = obstacle(cell, HOST, settings)
+        assert reason is None or reason in reasons
 
 
 def test_a_torch_of_the_other_abi_at_hand_is_built_against(matrix, settings) -> None:

@@ -10,6 +10,7 @@ from small_checkout import CHECKOUT
 from torchship.builder import CudaToolkit, HostCompiler
 from torchship.release.matrix.cells import all_cells, for_conda, select
 from torchship.release.matrix.load import load
+from torchship.release.matrix.schema import Tool
 from torchship.release.matrix.settings import make_settings
 from torchship.release.plan.host import chosen_cells, obstacle
 from torchship.release.plan.machine import Compilers, Host
@@ -17,7 +18,13 @@ from torchship.release.plan.plan import Plan
 from torchship.release.plan.planner import fill
 from torchship.release.run.tasks import SkipTask
 from torchship.release.steps.compile import emulation
-from torchship.release.steps.compile.environments import CPU_TORCH, CUDA_TORCH, ROOM
+from torchship.release.steps.compile.environments import (
+    CPU_TORCH,
+    CUDA_TORCH,
+    ROOM,
+    MakeTorchEnv,
+    TorchEnv,
+)
 
 CLANG = Compilers(debian=frozenset({"clang-19"}))
 HOST = Host("python3", "3.11", None, HostCompiler(("g++",), "g++", "12.2.0"), CLANG)
@@ -234,3 +241,30 @@ def test_a_base_channel_of_ones_own_needs_no_linked_torch(matrix) -> None:
     cells = [c for c in all_cells(matrix) if obstacle(c, HOST, settings) is None]
     plan = fill(Plan(settings, HOST, cells, "https://example.org/conda"))
     assert not named(plan.tasks, "linked") and "env/torch-2.10.0-cu12-py3.11" not in plan.tasks
+
+
+def test_two_tasks_of_one_name_must_be_the_same(matrix) -> None:
+    """The second would be dropped, and with it what its cell asked for."""
+    settings = make_settings(matrix, CHECKOUT)
+    plan = Plan(settings, HOST)
+    env = MakeTorchEnv(name="env/x", env=TorchEnv(settings.envs / "x", "python3", "2.13.0"))
+    assert plan.add(env) is plan.add(replace(env))
+    with pytest.raises(ValueError, match="env/x: is in the plan with another disk, env"):
+        plan.add(replace(env, env=env.env._replace(release="2.14.0"), disk=1))
+    with pytest.raises(ValueError, match=r"env/x: got .*CompileGlue.*MakeTorchEnv"):
+        plan.add(replace(plan_of(matrix)[1].tasks["glue/stable210"], name="env/x"))
+
+
+@pytest.mark.parametrize(
+    ("platform", "channel"),
+    [("linux-x86_64", None), ("linux-x86_64", "file:///channel"), ("linux-aarch64", None)],
+)
+def test_every_plan_asks_for_the_same_task_whoever_asks(matrix, platform, channel) -> None:
+    """A tool comes to the steps of a channel after the cells, or first; `add` refuses two."""
+    tool = Tool(distribution="my-tool", folder="t", run=["x"], zipapp=True, extras={"all": ["x"]})
+    settings = make_settings(matrix.on(platform), CHECKOUT)
+    settings = replace(settings, native="linux-x86_64")
+    both = fill(Plan(settings, HOST, all_cells(settings.matrix), channel, tools=[tool]))
+    alone = fill(Plan(settings, HOST, channel=channel, tools=[tool]))
+    assert {*alone.tasks} <= {*both.tasks}
+    assert ("root" in alone.tasks) == settings.is_foreign

@@ -17,17 +17,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from ...judge.fixes import cures, fixes
-from ...judge.fixes.cures import NO_CURE, Cure, command_alone, command_in_words, in_words, quoted
+from ...judge import fixes
 from ...judge.fixes.installers import Pip
 from ...judge.project import Record
 from ...judge.reading.fatbin import GENERATIONS
 from ...judge.records import (
+    NO_FIX,
     NOTE,
     OK,
     REJECTED,
     UNKNOWN,
     Finding,
+    Fix,
     Runtime,
     TorchInstall,
     dotted,
@@ -35,7 +36,7 @@ from ...judge.records import (
 )
 from ...judge.rules.cuda import runs_on
 from ...judge.target import Target
-from ...judge.text import list_names, printable, read_regular, some
+from ...judge.text import list_names, printable, quoted, read_regular, some
 from ...judge.words import codes, faults, render
 
 _SECONDS_OF_PROGRAM = 30
@@ -88,8 +89,12 @@ def main(runtime: Runtime, *, as_json: bool) -> int:
     print(render.table(("to compile", "", "code", "what was found"), rows, prefix))
     for finding in findings:
         if finding.fix:
-            print(f"\nto fix {finding.dimension}: {render.shorten(finding.fix, prefix)}")
-    ending = "the build would fail" if failed else "nothing was found that breaks a build"
+            print(f"\nto fix {finding.dimension}: {render.shorten_fix(finding.fix, prefix)}")
+    ending = "nothing was found that breaks a build"
+    if failed:
+        ending = "the build would fail"
+    elif any(finding.status == NOTE for finding in findings):
+        ending = "only what a note says may break a build"
     print(f"\n{ending}")
     return int(failed)
 
@@ -171,10 +176,10 @@ def _which(machine: Machine, program: str) -> str | None:
     return shutil.which(program, path=machine.env.get("PATH"))
 
 
-def set_variables(values: Mapping[str, str], words: str = "{command}") -> Cure:
+def set_variables(values: Mapping[str, str], words: str = "{command}") -> Fix:
     """Set variables for the build, in the shell that will run it."""
     settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in values.items())
-    return command_in_words(cures.SET_VARIABLE, words, f"export {settings}")
+    return fixes.command_in_words(fixes.Kind.SET_VARIABLE, words, f"export {settings}")
 
 
 # nvcc
@@ -217,9 +222,7 @@ def _check_nvcc(torch: TorchInstall, toolkits: list[Toolkit]) -> Finding:
             observed="none in CUDA_HOME, CUDA_PATH, PATH and /usr/local/cuda",
             needed=requirement,
             why="there is no nvcc: CUDA_HOME names no toolkit, and PATH has none",
-            fix=in_words(
-                cures.BY_HAND, f"install the CUDA toolkit {torch.cuda}, and set CUDA_HOME to it"
-            ),
+            fix=fixes.in_words(f"install the CUDA toolkit {torch.cuda}, and set CUDA_HOME to it"),
             fault=faults.TOOLCHAIN,
         )
     chosen = toolkits[0]
@@ -230,7 +233,7 @@ def _check_nvcc(torch: TorchInstall, toolkits: list[Toolkit]) -> Finding:
     fitting = [toolkit for toolkit in toolkits if toolkit.version[0] == expected[0]]
     exact = [toolkit for toolkit in fitting if toolkit.version == expected[:2]]
     better = next(iter(exact or ([] if is_same_major else fitting)), None)
-    fix = in_words(cures.BY_HAND, f"install the CUDA toolkit {torch.cuda}, and set CUDA_HOME to it")
+    fix = fixes.in_words(f"install the CUDA toolkit {torch.cuda}, and set CUDA_HOME to it")
     if better is not None:
         fix = set_variables({"CUDA_HOME": str(better.home)})
     consequence = "which torch's build only warns of" if is_same_major else "which torch refuses"
@@ -283,7 +286,7 @@ def _newest_for(toolkit: Toolkit) -> int | None:
     return None
 
 
-def _other_compiler(machine: Machine, accepts: Callable[[str], bool]) -> Cure:
+def _other_compiler(machine: Machine, accepts: Callable[[str], bool]) -> Fix:
     """Name an installed g++ of another version that fits, else what to install."""
     folders = filter(None, machine.env.get("PATH", "").split(":"))
     names = {name for folder in folders for name in list_names(Path(folder))}
@@ -291,7 +294,7 @@ def _other_compiler(machine: Machine, accepts: Callable[[str], bool]) -> Cure:
     for name in sorted(versioned, key=lambda name: -int(name[4:])):
         if accepts(name):
             return set_variables({"CC": name.replace("g++", "gcc"), "CXX": name})
-    return NO_CURE
+    return NO_FIX
 
 
 def _check_compiler(machine: Machine, toolkit: Toolkit | None) -> Finding:
@@ -306,7 +309,7 @@ def _check_compiler(machine: Machine, toolkit: Toolkit | None) -> Finding:
         return version >= _OLDEST_GCC and (newest is None or version[0] <= newest)
 
     def refuse(observed: str, why: str) -> Finding:
-        install = in_words(cures.BY_HAND, f"install {requirement}, and set CC and CXX to it")
+        install = fixes.in_words(f"install {requirement}, and set CC and CXX to it")
         return Finding(
             dimension="host compiler",
             status=REJECTED,
@@ -370,9 +373,7 @@ def _check_standard(machine: Machine, torch: TorchInstall) -> Iterator[Finding]:
         return _output_of([found, *words[1:], *options], program or "")[0] == 0
 
     if words and program is not None and not reads_it(words[0]):
-        install = in_words(
-            cures.BY_HAND, f"install a compiler with C++{standard}, and set CC and CXX to it"
-        )
+        install = fixes.in_words(f"install a compiler with C++{standard}, and set CC and CXX to it")
         yield Finding(
             dimension="C++ standard",
             status=REJECTED,
@@ -399,8 +400,8 @@ def _check_standard(machine: Machine, torch: TorchInstall) -> Iterator[Finding]:
         observed=f"{option} in {file}",
         needed=requirement,
         why=f"{file} asks for {option}, and torch's headers want C++{standard} or newer",
-        fix=command_alone(
-            cures.RAISE_STANDARD, f"sed -i 's/{option}/{replacement}/g' {quoted(file)}"
+        fix=fixes.command_alone(
+            fixes.Kind.RAISE_STANDARD, f"sed -i 's/{option}/{replacement}/g' {quoted(file)}"
         ),
         fault=faults.TOOLCHAIN,
     )
@@ -513,8 +514,8 @@ def _check_isolation(machine: Machine, runtime: Runtime) -> Finding | None:
         observed=f"pip builds in an environment of its own, with {inside}",
         needed=requirement,
         why=f"pip install builds in an environment of its own, with {inside}",
-        fix=command_alone(
-            cures.NO_ISOLATION,
+        fix=fixes.command_alone(
+            fixes.Kind.NO_ISOLATION,
             Pip(runtime.environment).install("--no-build-isolation ."),
         ),
         fault=faults.BUILD_ISOLATION,

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from ...judge import fixes
 from ...judge.budget import BudgetSpentError
-from ...judge.fixes import cures, fixes
 from ...judge.project import Record
-from ...judge.records import NOTE, REJECTED, Finding, Runtime, TorchInstall, parse_version
+from ...judge.records import NO_FIX, NOTE, REJECTED, Finding, Runtime, TorchInstall, parse_version
 from ...judge.text import is_file, list_names, printable, read_regular, some
 from ...judge.verdict.judgement import budget_is_spent, judge_in_run
 from ...judge.words import codes
@@ -71,9 +71,7 @@ def _closed(folder: Path) -> Finding | None:
         needed="a folder that this user can read and write",
         why=f"this user cannot read and write {printable(folder)}, "
         "so what is compiled at run time fails",
-        fix=cures.in_words(
-            cures.BY_HAND, "give the folder to this user, or name another one in its variable"
-        ),
+        fix=fixes.in_words("give the folder to this user, or name another one in its variable"),
     )
 
 
@@ -232,5 +230,5 @@ def _no_variant(name: str, variants: list[str], torch: TorchInstall) -> Finding:
         observed=some([printable(variant) for variant in variants], 6),
         needed=f"a build for torch {torch.version} and {torch.device}",
         why=f"the cache of {name} holds no build for torch {torch.version}: {consequence}",
-        fix=fixes.unset("HF_HUB_OFFLINE") if is_offline else cures.NO_CURE,
+        fix=fixes.unset("HF_HUB_OFFLINE") if is_offline else NO_FIX,
     )

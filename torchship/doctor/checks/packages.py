@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ...judge.fixes import cures, fixes
+from ...judge import fixes
 from ...judge.reading.binary import needs_torch_or_cuda, read_binary
 from ...judge.records import (
     NOTE,
@@ -15,6 +15,7 @@ from ...judge.records import (
     REJECTED,
     BinaryRecord,
     Finding,
+    Fix,
     Runtime,
     TorchInstall,
     dotted,
@@ -28,7 +29,7 @@ from ..environment.built_for import has_sdist, torch_requirements
 from ..environment.families import families
 from ..environment.installed import Distribution, hidden_copies
 from ..environment.known_packages import CAN_DO_WITHOUT, COMPILES, FALLS_BACK, NEEDS
-from ..environment.metadata import has_list, listed_files, wheel_tags
+from ..environment.metadata import has_list, listed_names, wheel_tags
 from ..environment.owner import distributions, find_owner, is_shared_object_name
 from ..environment.standards import Python, fits_python, normal
 from ..report.rows import CANNOT_BE_TOLD, FAILS, Row, notice
@@ -57,7 +58,7 @@ def is_of_torch(package: Distribution, python: Python) -> bool:
 def files_of(target: Target, package: Distribution) -> list[str]:
     """The names in the list of files of a distribution; without one, its shared objects."""
     if has_list(package.place):
-        return [file.name for file in listed_files(target, package.place)]
+        return [*listed_names(target, package.place)]
     return [str(file) for file in distributions(target, package.site).get(package.place, [])]
 
 
@@ -170,7 +171,7 @@ def _other_python(
         return _note(package, codes.PACKAGE_OF_ANOTHER_PYTHON, why)
     why = f"{why}: its module {module.file} does not load"
     finding = _note(package, codes.PACKAGE_OF_ANOTHER_PYTHON, why, status=REJECTED)
-    return finding._replace(fix=fixes.put_back(module, runtime))
+    return finding._replace(fix=fixes.fix_for(fixes.Wrong.FILES, module, runtime))
 
 
 def _module_without_a_tag(
@@ -243,8 +244,7 @@ def _no_file_for_cuda(
         observed=f"files for CUDA {there}",
         needed=f"{stem}{printable(expected[:10])}.so",
         why=f"it takes {stem}{printable(expected[:10])}.so, and has files for CUDA {there} alone",
-        fix=cures.in_words(
-            cures.OTHER_BUILD,
+        fix=fixes.in_words(
             f"install a release of {package.name} that has a file for CUDA "
             f"{dotted(version[:2])}, or a torch for one of CUDA {there}",
         ),
@@ -272,15 +272,13 @@ def _without_its_binaries(
     return finding._replace(fix=get_its_binaries(package, runtime))
 
 
-def get_its_binaries(package: Distribution, runtime: Runtime) -> cures.Cure:
+def get_its_binaries(package: Distribution, runtime: Runtime) -> Fix:
     """Install a wheel, or compile the package if its published sources need only torch."""
     words = f"install a wheel of {package.name} for this torch and CUDA, or compile it"
     if not has_sdist(package.name) or "+" in package.version:
-        return cures.in_words(
-            cures.OTHER_BUILD, f"{words} with nvcc in reach, as its documentation says"
-        )
+        return fixes.in_words(f"{words} with nvcc in reach, as its documentation says")
     command = fixes.compile_sdist(package.name, package.version, runtime.environment)
-    return cures.command_in_words(cures.COMPILE_PACKAGE, f"{words}: {{command}}", command)
+    return fixes.command_in_words(fixes.Kind.COMPILE_PACKAGE, f"{words}: {{command}}", command)
 
 
 def _falls_back(package: Distribution, own: Sequence[Row]) -> Finding | None:
@@ -367,8 +365,7 @@ def _gpu_of_torch(torch: TorchInstall, runtime: Runtime) -> Finding | None:
         needed=", ".join(architectures),
         why=f"torch {torch.version} holds no code for the {device.name} (compute capability "
         f"{dotted(device.capability)})",
-        fix=cures.in_words(
-            cures.OTHER_BUILD,
+        fix=fixes.in_words(
             "install a torch that has code for this GPU: a newer GPU needs the build for a newer "
             "CUDA, an old one an older torch",
         ),

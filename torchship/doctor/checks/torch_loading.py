@@ -12,9 +12,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from ...judge import fixes
 from ...judge.budget import BudgetSpentError
-from ...judge.fixes import cures, fixes
-from ...judge.fixes.cures import Cure
 from ...judge.fixes.installers import Pip
 from ...judge.linking import after_torch
 from ...judge.linking.process import Opening
@@ -29,6 +28,7 @@ from ...judge.records import (
     BinaryRecord,
     Environment,
     Finding,
+    Fix,
     Runtime,
     TorchInstall,
     Verdict,
@@ -253,11 +253,11 @@ def _wheel_at_fault(target: Target, torch: TorchInstall, failure: Opening) -> Wh
     return next((wheel for wheel in wheels if loaded & {*wheel.files}), None)
 
 
-def _put_back(wheel: WheelFault, environment: Environment) -> Cure:
+def _put_back(wheel: WheelFault, environment: Environment) -> Fix:
     pip = Pip(environment)
     requirement = f'"{wheel.pin.requirement}"'
     command = pip.reinstall(requirement) if wheel.is_file else pip.install(requirement)
-    return cures.command_alone(cures.INSTALL_PINNED, command)
+    return fixes.command_alone(fixes.Kind.INSTALL_PINNED, command)
 
 
 def _check_wheels(torch: TorchInstall, runtime: Runtime) -> Finding | None:

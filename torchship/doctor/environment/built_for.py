@@ -25,11 +25,11 @@ _OF_TORCH_IN_CONDA = ("pytorch", "libtorch")
 
 def torch_requirements(core: Core, python: Python) -> list[str]:
     """What a distribution of pip's requires of torch in this Python, such as `>=2.9`, without
-    extras."""
+    extras, or the parentheses that older tools wrote around it."""
     needs = (parse_need(line) for line in core.needs)
     of_torch = [need for need in needs if need is not None and need.name == "torch"]
     variables = python.variables if of_torch else {}
-    return [need.specifier for need in of_torch if need.holds(variables)]
+    return [need.specifier.strip(" ()") for need in of_torch if need.holds(variables)]
 
 
 def minors_pinned(core: Core, python: Python, *, by_conda: bool) -> Iterator[tuple[Minor, str]]:

@@ -12,7 +12,7 @@ from ...judge.project import Record
 from ...judge.records import Runtime
 from ...judge.target import Target
 from .installed import Distribution
-from .metadata import Listed, listed_files, top_modules
+from .metadata import Listed, listed_files, listed_names, top_modules
 from .requirements import requirements_here
 from .standards import admits, normal
 
@@ -40,9 +40,13 @@ class Catalog:
     def of_module(self, module: str) -> Distribution | None:
         """The distribution that has a top-level module: the one of its name, if several do."""
         top = module.partition(".")[0]
-        owners = self._owners_of_tops.get(top, ())
+        owners = self.owners_of_module(top)
         named = [one for one in owners if normal(one.name) == normal(top)]
         return next(iter([*named, *owners]), None) or self.named(top)
+
+    def owners_of_module(self, top: str) -> tuple[Distribution, ...]:
+        """The distributions that have a top-level module."""
+        return self._owners_of_tops.get(top, ())
 
     def of_file(self, file: str) -> Distribution | None:
         """The distribution that has a file, by the folder under its site folder."""
@@ -66,6 +70,13 @@ class Catalog:
         wanted = normal(name)
         return next((one for one in self.requirements(distribution) if one.name == wanted), None)
 
+    def specifiers_on(self, name: str) -> Iterator[str]:
+        """What the distributions that are here require of one, such as `>=0.7,<2`."""
+        for one in self._distributions:
+            for need in requirements_here(one.place, self._runtime):
+                if need.name == normal(name):
+                    yield need.specifier
+
     def files(self, distribution: Distribution) -> list[Listed]:
         """The files that a distribution lists."""
         return listed_files(self._runtime.target, distribution.place)
@@ -82,8 +93,8 @@ class Catalog:
 def tops_of(target: Target, place: Path) -> list[str]:
     """The names of the modules that a distribution adds to the search path."""
     tops = dict.fromkeys(name for name in top_modules(target, place) if name.isidentifier())
-    for file in listed_files(target, place):
-        top, separator, _ = file.name.partition(os.sep)
+    for file in listed_names(target, place):
+        top, separator, _ = file.partition(os.sep)
         name = top if separator else _module_of(top)
         if name.isidentifier():
             tops.setdefault(name)
@@ -109,6 +120,6 @@ def with_module(
     exact = [
         one
         for one in owners
-        if any(file.name.startswith(starts) for file in listed_files(target, one.place))
+        if any(name.startswith(starts) for name in listed_names(target, one.place))
     ]
     return exact or (owners if len(parts) == 1 else [])

@@ -171,6 +171,18 @@ def listed_files(
     return []
 
 
+@once
+def listed_names(target: Target, place: Path) -> tuple[str, ...]:
+    """The files that a distribution lists, as they are listed, which costs less than paths."""
+    with suppress(OSError):
+        if is_conda(place):
+            return tuple(_names_of_conda(target, place))
+        return tuple(row[0] for row in _rows_of_record(target, place))
+    with suppress(OSError):
+        return tuple(_read_lines(target, place / "installed-files.txt"))
+    return ()
+
+
 def has_list(place: Path) -> bool:
     """Whether a distribution lists its files."""
     names = ("RECORD", "installed-files.txt")
@@ -181,30 +193,39 @@ def _listed_in_record(
     target: Target, place: Path, is_wanted: Callable[[str], bool]
 ) -> Iterator[Listed]:
     """Raises OSError."""
+    for row in _rows_of_record(target, place):
+        if is_wanted(row[0]):
+            _, digest, size = (*row, "", "")[:3]
+            yield Listed(
+                path=_path(place.parent, row[0]),
+                name=row[0],
+                hash=digest,
+                size=int(size) if size.isdecimal() and len(size) < 20 else None,
+            )
+
+
+def _rows_of_record(target: Target, place: Path) -> Iterator[list[str]]:
+    """The rows that name a file. Raises OSError."""
     lines = _read_lines(target, place / "RECORD")
     rows = csv.reader(line for line, _ in groupby(lines))  # the same line again tells nothing
     with suppress(csv.Error):
-        for row in rows:
-            if row and row[0] and is_wanted(row[0]):
-                _, digest, size = (*row, "", "")[:3]
-                yield Listed(
-                    path=_path(place.parent, row[0]),
-                    name=row[0],
-                    hash=digest,
-                    size=int(size) if size.isdecimal() and len(size) < 20 else None,
-                )
+        yield from (row for row in rows if row and row[0])
 
 
 def _listed_by_conda(
     target: Target, place: Path, is_wanted: Callable[[str], bool]
 ) -> Iterator[Listed]:
     """Raises OSError."""
+    for name in filter(is_wanted, _names_of_conda(target, place)):
+        yield Listed(path=_path(place.parent.parent, name), name=name)
+
+
+def _names_of_conda(target: Target, place: Path) -> list[str]:
+    """Raises OSError."""
     content = read_regular(place, budget=target.budget)
     # Most packages have no shared object, and need not be parsed.
     files = parse_json(content, target.budget).get("files") if b".so" in content else None
-    for name in files if isinstance(files, list) else ():
-        if isinstance(name, str) and is_wanted(name):
-            yield Listed(path=_path(place.parent.parent, name), name=name)
+    return [name for name in files if isinstance(name, str)] if isinstance(files, list) else []
 
 
 def _path(folder: Path, name: str) -> Path:

@@ -146,13 +146,13 @@ def is_shared_object_name(name: str) -> bool:
 
 def shared_objects(folder: Path) -> list[Path]:
     """The files under a folder that are named like shared objects."""
-    objects = []
-    for place, _, files in os.walk(folder):
-        for name in files:
-            path = Path(place, name)
-            if is_shared_object_name(name) and is_file(path):
-                objects.append(path)
-    return sorted(objects)
+    objects = (
+        Path(place, name)
+        for place, _, files in os.walk(folder)
+        for name in files
+        if is_shared_object_name(name)
+    )
+    return sorted(filter(is_file, objects))
 
 
 @once

@@ -27,7 +27,10 @@ def search_path() -> list[str]:
         if Path(folder).is_dir():
             site.addsitedir(folder)
             added = [entry for entry in sys.path if entry not in entries]
-            sites = [entry for entry in entries if entry in site.getsitepackages()]
+            # That of a virtual environment comes before it, and those of its base behind.
+            first = [sys.prefix] if sys.prefix != sys.base_prefix else []
+            behind = {*site.getsitepackages()} - {*site.getsitepackages(first)}
+            sites = [entry for entry in entries if entry in behind]
             position = entries.index(sites[0]) if sites else len(entries)
             entries[position:position] = added
     variable = os.environ.get("PYTHONPATH", "").split(os.pathsep)

@@ -18,6 +18,8 @@ from ...judge.text import printable
 
 #: Where a prefix has its interpreter.
 _IN_PREFIX = ("bin/python", "bin/python3", "python.exe", "Scripts/python.exe")
+#: How it was found that its user named.
+NAMED = "named by --python"
 _MARK = "torch-doctor-probe:"
 _SECONDS = 20.0
 _MAX_ANSWER = 1 << 20

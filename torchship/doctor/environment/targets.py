@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ...judge.records import TorchInstall
 from ...judge.target import Target
-from ...judge.text import printable
-from .catalog import with_module
+from ...judge.text import is_file, printable
+from .catalog import tops_of, with_module
 from .installed import SITE_NAMES, installed
 from .owner import distributions, find_owner, shared_objects
 from .standards import normal
@@ -107,8 +107,24 @@ def is_distribution(target: Target, name: str) -> bool:
 
 
 def is_module(target: Target, name: str) -> bool:
-    """Whether a distribution of the environment has a module of this name."""
-    return bool(with_module(target, installed(target, site_folders(target)).values(), name))
+    """Whether a distribution of the environment has a module of this name, or its path has. One in
+    a package that is there counts, for its import tells more than its absence."""
+    here = installed(target, site_folders(target)).values()
+    names = (name, name.partition(".")[0])
+    return any(with_module(target, here, one) or _place_of_module(target, one) for one in names)
+
+
+def _place_of_module(target: Target, name: str) -> Path | None:
+    """The folder or file of a module on the path, which no distribution need list."""
+    parts = name.split(".")
+    if not all(part.isidentifier() for part in parts):
+        return None
+    for place in (Path(entry, *parts) for entry in target.search_path() if entry):
+        if is_file(place / "__init__.py"):
+            return place
+        if is_file(place.with_name(f"{place.name}.py")):
+            return place.with_name(f"{place.name}.py")
+    return None
 
 
 def _named_files(target: Target, name: str, owned: list[list[Path]]) -> list[Path]:
@@ -122,12 +138,34 @@ def _named_files(target: Target, name: str, owned: list[list[Path]]) -> list[Pat
         files = shared_objects(Path(name))
     elif not files and os.path.lexists(name):
         files = [Path(name)]
-    if not files and not is_distribution(target, name) and not is_module(target, name):
+    if files or is_distribution(target, name):
+        _refuse_other_spelling(target, name)
+        return files
+    place = _place_of_module(target, name)
+    if place is not None:
+        return shared_objects(place)
+    if not is_module(target, name):
         raise UsageError(
             f"{printable(name)[:500] or 'an empty name'} is neither a file nor a folder of shared "
             "objects, nor a package that is installed here. Check the name, or give the whole path."
         )
     return files
+
+
+def _refuse_other_spelling(target: Target, name: str) -> None:
+    """Distributions are named alike in either case, and modules are not: `pyro` of pyro-ppl is not
+    there where Pyro has a module `Pyro`. Raises UsageError."""
+    here = installed(target, site_folders(target)).get(normal(name))
+    if here is None:
+        return
+    modules = tops_of(target, here.place)
+    meant = next((one for one in modules if one.lower() == name.lower()), name)
+    if name in (here.name, meant) or _place_of_module(target, name) is not None:
+        return
+    raise UsageError(
+        f"{here.name} {here.version} is installed here and has the module {meant}; there is no "
+        f"module {name}. Name the module that is meant, or install what has {name}."
+    )
 
 
 def _is_named(target: Target, files: list[Path], name: str) -> bool:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...judge.fixes import cures, fixes
-from ...judge.fixes.cures import Cure
+from ...judge import fixes
 from ...judge.fixes.installers import Pip
 from ...judge.reading.binary import read_binary
-from ...judge.records import Runtime
+from ...judge.records import Fix, Runtime
 from ...judge.text import is_file
 from ..environment.built_for import paired_releases
 from ..environment.catalog import Requirement
@@ -17,7 +16,7 @@ from ..environment.owner import distributions, find_owner
 from ..environment.standards import normal
 
 
-def reinstall(package: Distribution, runtime: Runtime) -> Cure:
+def reinstall(package: Distribution, runtime: Runtime) -> Fix:
     """Install the files of a distribution again."""
     if normal(package.name) == "torch":
         return fixes.reinstall_torch(runtime.environment, runtime.torch)
@@ -25,21 +24,23 @@ def reinstall(package: Distribution, runtime: Runtime) -> Cure:
     there = next((file for file in owned if is_file(file)), None)
     if there is not None:
         owner = find_owner(runtime.target, there)
-        return fixes.put_back(read_binary(there, light=True)._replace(owner=owner), runtime)
+        return fixes.fix_for(
+            fixes.Wrong.FILES, read_binary(there, light=True)._replace(owner=owner), runtime
+        )
     if "+" in package.version or runtime.environment.kind == "conda":
         words = f"install {package.name} {package.version} again from where it came"
-        return cures.in_words(cures.OTHER_RELEASE, words)
+        return fixes.in_words(words)
     exact = f'"{package.name}=={package.version}"'
     command = Pip(runtime.environment).reinstall(exact)
-    return cures.command_alone(cures.REINSTALL_PACKAGE, command)
+    return fixes.command_alone(fixes.Kind.REINSTALL_PACKAGE, command)
 
 
-def meet(requirement: Requirement, runtime: Runtime) -> Cure:
+def meet(requirement: Requirement, runtime: Runtime) -> Fix:
     """Install what a distribution requires. The requirement names a version that is not here."""
     return fixes.install_requirements(runtime.environment, requirement.text)
 
 
-def fit_package(package: Distribution, runtime: Runtime) -> Cure:
+def fit_package(package: Distribution, runtime: Runtime) -> Fix:
     """Get a release of a package that goes with the torch that is here."""
     torch = runtime.torch
     version = torch.version if torch else "this torch"
@@ -47,15 +48,15 @@ def fit_package(package: Distribution, runtime: Runtime) -> Cure:
     pairs = paired_releases(package.name)
     release = pairs.get(torch.version_tuple, "").partition(" ")[0] if torch else ""
     if not release or f"{package.version}.".startswith(f"{release}."):
-        return cures.in_words(cures.OTHER_RELEASE, f"{words}, or the torch that it is for")
+        return fixes.other_release(f"{words}, or the torch that it is for", package.name)
     wanted = f"{release}.*" if release.count(".") < 2 else release
     if runtime.environment.kind == "conda":
         # In words: the releases are PyPI's, and which of them a channel has, only its index tells.
-        return cures.in_words(cures.OTHER_RELEASE, f"{words}: {release}")
+        return fixes.in_words(f"{words}: {release}")
     command = Pip(runtime.environment).reinstall(f'"{package.name}=={wanted}"')
-    return cures.command_alone(cures.INSTALL_RELEASE, command)
+    return fixes.command_alone(fixes.Kind.INSTALL_RELEASE, command)
 
 
-def move_away(path: Path) -> Cure:
+def move_away(path: Path) -> Fix:
     """Give another name to a file or a folder that hides a module."""
     return fixes.rename_shadow(path)

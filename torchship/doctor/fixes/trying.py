@@ -1,77 +1,148 @@
-"""Tries a fix beside the environment: in a folder that comes first on the path of one import."""
+"""Tries what a command installs beside the environment: in a folder that comes first on the path
+of one import."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shlex
 import subprocess
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from tempfile import TemporaryDirectory
 
+from ...judge.project import Record
+from ..environment.standards import normal
 from ..looking.look import Subject, look
 from ..looking.processes import Python
 
 _SECONDS_TO_INSTALL = 600
 #: What would take gigabytes to try, and whose libraries other packages have loaded already.
-_TOO_LARGE = ("torch", "nvidia-")
+_TOO_LARGE = re.compile(r"torch|nvidia-.*|cuda-.*|triton")
 #: Options that make no sense in a folder of its own.
 _DROPPED = {"--force-reinstall", "--upgrade", "-U", "--ignore-installed"}
+#: Options that are followed by a value.
+_WITH_VALUE = {"--python", "--index-url", "--no-binary"}
+_OF_UV = re.compile(r"^ *\+ (\S+?)==(\S+)", re.MULTILINE)
 
 
-def mends(command: str, module: str, python: Python) -> bool | None:
-    """Whether the import of a module works with what a command of pip or uv installs.
+class Release(Record, kw_only=True):
+    """A release that an installer would install."""
 
-    None if the command is not one that can be tried so, or if it fails here.
-    """
-    with TemporaryDirectory(prefix="torch-doctor-") as folder:
-        words = [*words_into(command, folder)]
-        if not words or not _runs(words):
+    name: str  #: normalized
+    version: str
+    needs: tuple[str, ...] | None = None  #: what it requires; None if the installer does not tell
+
+
+class Trial:
+    """Imports a module beside what commands install; all of it ends after some seconds."""
+
+    def __init__(self, module: str, python: Python, seconds: float = _SECONDS_TO_INSTALL) -> None:
+        self._module = module
+        self._python = python
+        self._until = time.monotonic() + seconds
+
+    def mends(self, command: str) -> bool | None:
+        """Whether the import works with what a command of pip or uv installs; None if the command
+        is not one that can be tried so, or if it fails here."""
+        words = words_of(command)
+        if not words or any(map(_TOO_LARGE.fullmatch, map(_name_of, words))):
             return None
-        environ = {**os.environ, **_first_on_path(folder, os.environ)}
-        seen = look([Subject(module=module)], python._replace(environ=environ)).packages.get(module)
-        return None if seen is None else seen.works
+        if "--no-deps" in words or any(map(_is_path, words[1:])):
+            return self._works_with(words)
+        releases = self.releases_of(command)
+        return None if releases is None else self.works_beside(command, releases)
+
+    def releases_of(self, command: str) -> tuple[Release, ...] | None:
+        """What a command of pip or uv would install here; None if it cannot."""
+        words = words_of(command)
+        is_pip = words[1:2] == ["-m"]
+        told = self._run([*words, "--dry-run", *(("-q", "--report", "-") if is_pip else ())])
+        if told is None:
+            return None
+        if is_pip:
+            return tuple(_told_by_pip(told.stdout))
+        found = _OF_UV.findall(told.stderr)
+        return tuple(Release(name=normal(name), version=version) for name, version in found)
+
+    def works_beside(self, command: str, releases: Iterable[Release]) -> bool | None:
+        """Whether the import works beside these releases, installed as a command says; None if one
+        is too large to be tried, or cannot be installed."""
+        releases = [*releases]
+        if any(_TOO_LARGE.fullmatch(one.name) for one in releases):
+            return None
+        pins = [f"{one.name}=={one.version}" for one in releases]
+        options = [*options_of(words_of(command))]
+        return self._works_with([*options, *pins, "--no-deps"]) if pins else False
+
+    def _works_with(self, words: Sequence[str]) -> bool | None:
+        """Whether the import works with what an installer puts into a folder."""
+        with TemporaryDirectory(prefix="torch-doctor-") as folder:
+            kept = [word for word in words if word not in _DROPPED]
+            if self._run([*kept, "--target", folder]) is None:
+                return None
+            environ = {**os.environ, "PYTHONPATH": _first_on_path(folder)}
+            python = self._python._replace(environ=environ)
+            seen = look([Subject(module=self._module)], python).packages.get(self._module)
+            return None if seen is None else seen.works
+
+    def _run(self, words: Sequence[str]) -> subprocess.CompletedProcess[str] | None:
+        """Run a command; None if it fails, or does not end in time."""
+        left = self._until - time.monotonic()
+        if left <= 0:
+            return None
+        with suppress(OSError, subprocess.TimeoutExpired):
+            process = subprocess.run(
+                words,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=left,
+                start_new_session=True,
+                text=True,
+                errors="replace",
+            )
+            return process if process.returncode == 0 else None
+        return None
 
 
-def words_into(command: str, folder: str) -> Iterator[str]:
-    """The words of a command that installs packages, with a folder to install into; none for
-    another command."""
-    words: list[str] = []
+def words_of(command: str) -> list[str]:
+    """The words of a command of pip or uv that installs packages; [] for another command."""
     with suppress(ValueError):
         words = shlex.split(command)
-    is_pip = words[1:4] == ["-m", "pip", "install"]
-    if not is_pip and words[:3] != ["uv", "pip", "install"]:
-        return
-    packages = [word for word in words[3:] if not word.startswith("-") and not _is_path(word)]
-    if any(word.startswith(_TOO_LARGE[1]) or _name(word) == _TOO_LARGE[0] for word in packages):
-        return
-    yield from (word for word in words if word not in _DROPPED)
-    yield from ("--target", folder)
+        is_pip = words[1:4] == ["-m", "pip", "install"]
+        return words if is_pip or words[:3] == ["uv", "pip", "install"] else []
+    return []
 
 
-def _name(requirement: str) -> str:
-    return requirement.partition("=")[0].partition("<")[0].partition(">")[0].strip().lower()
+def _name_of(word: str) -> str:
+    """The distribution that a word of a command asks for, if it is a requirement."""
+    return normal(re.split(r"[=<>!~\[ ]", word)[0])
+
+
+def options_of(words: Sequence[str]) -> Iterator[str]:
+    """The words without the packages and files to install."""
+    start = words.index("install") + 1
+    yield from words[:start]
+    for before, word in zip(words[start - 1 :], words[start:], strict=False):
+        if word.startswith("-") or before in _WITH_VALUE:
+            yield word
+
+
+def _told_by_pip(told: str) -> Iterator[Release]:
+    """What its report says that it would install."""
+    with suppress(ValueError, KeyError, TypeError):
+        report = json.loads(told[told.index("{") :])
+        for one in report["install"]:
+            core = one["metadata"]
+            needs = tuple(map(str, core.get("requires_dist", ())))
+            yield Release(name=normal(core["name"]), version=str(core["version"]), needs=needs)
 
 
 def _is_path(word: str) -> bool:
-    return word.startswith(("/", "."))
+    return word.startswith(("/", ".")) and os.path.exists(word)  # noqa: PTH110
 
 
-def _runs(words: list[str]) -> bool:
-    try:
-        process = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=_SECONDS_TO_INSTALL,
-            start_new_session=True,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return process.returncode == 0
-
-
-def _first_on_path(folder: str, environ: Mapping[str, str]) -> dict[str, str]:
-    path = os.pathsep.join(filter(None, (folder, environ.get("PYTHONPATH", ""))))
-    return {"PYTHONPATH": path}
+def _first_on_path(folder: str) -> str:
+    return os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH", ""))))

@@ -11,6 +11,7 @@ from ...judge.target import Target
 from ...judge.text import is_file
 from ..environment.catalog import tops_of
 from ..environment.installed import Distribution, top_package
+from ..environment.metadata import origin_of
 from ..environment.owner import distributions
 from ..environment.reached import Reached
 from ..environment.standards import normal
@@ -37,9 +38,10 @@ class Subjects(Record, kw_only=True):
         asked = [owner.place for owner in owner_of.values()]
         kept = [s for s in self.subjects if not self._is_of(s.module, asked) or s.module in named]
         known = {subject.module for subject in kept}
-        added = [Subject(module=module) for module in owner_of if module not in known]
+        added = [Subject(module=module) for module in named if module not in known]
+        nobodys = dict.fromkeys(named)
         return self._replace(
-            subjects=(*kept, *added), packages={**owner_of, **self.packages, **owner_of}
+            subjects=(*kept, *added), packages={**owner_of, **nobodys, **self.packages, **owner_of}
         )
 
     def _is_of(self, module: str, places: Sequence[Path]) -> bool:
@@ -100,15 +102,18 @@ def modules_of(
     name = normal(package.name).replace("-", "_")
     # top_level.txt may name a module that is not there.
     found = [top for top in tops if _is_module(package.site, top)]
-    named = [top for top in found or tops if top.lower() == name]
+    named = [top for top in found if top.lower() == name]
     if named:
         return named
     holding = [*dict.fromkeys(top_package(binary.path) for binary in binaries)]
     importable = [top for top in holding if _is_importable(top)]
     public = [top for top in importable if not top.startswith("_")] or importable
     if not public:
-        public = [t for t in tops if not t.startswith("_") and _is_module(package.site, t)]
-    return public[:_MOST_MODULES]
+        public = [top for top in found if not top.startswith("_")]
+    # Those of an editable lie elsewhere, and not each tool that makes one says their names.
+    if not tops and origin_of(target, package.place).is_editable:
+        tops = [name]
+    return public[:_MOST_MODULES] or [top for top in tops if top.lower() == name]
 
 
 def _is_importable(module: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ...judge.fixes import fixes
+from ...judge import fixes
 from ...judge.records import Finding
 from ...judge.words import codes
 from .case import Case

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from ...judge.fixes.cures import NO_CURE, Cure
 from ...judge.project import Record
-from ...judge.records import NOTHING, REJECTED, Finding, Runtime, Verdict
+from ...judge.records import NO_FIX, NOTHING, REJECTED, Finding, Fix, Runtime, Verdict
 from ...judge.text import printable
 from ...judge.words.codes import Code
 from ..environment.catalog import Catalog
@@ -42,6 +41,12 @@ class Case(Record, kw_only=True):
         yield from reversed(self.seen.frames)
 
     @property
+    def compiles(self) -> bool:
+        """Whether it failed in the program of torch that compiles an extension on import."""
+        program = ("torch", "utils", "cpp_extension.py")
+        return any(Path(frame.file).parts[-3:] == program for frame in self.frames())
+
+    @property
     def raiser(self) -> Distribution | None:
         """The distribution in whose code the error was raised; else the one that was imported."""
         for frame in self.frames():
@@ -51,7 +56,7 @@ class Case(Record, kw_only=True):
         return self.subject
 
     def finding(
-        self, code: Code, why: str, *, observed: str = "", needed: str = "", fix: Cure = NO_CURE
+        self, code: Code, why: str, *, observed: str = "", needed: str = "", fix: Fix = NO_FIX
     ) -> Finding:
         """A reason, as a finding on the import."""
         return Finding(

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-from ...judge.fixes import fixes
+from ...judge import fixes
 from ...judge.records import Finding
 from ...judge.words import codes
 from .case import Case
 
 #: No access, no place left, a quota that is used up, a disk that is mounted read-only.
 _CLOSED = re.compile(r"\[Errno (?:13|28|30|122)\] [^:]{1,100}: '(?P<path>/[^']{1,1000})'")
-#: The program of torch that compiles an extension when it is imported.
-_COMPILING = ("torch", "utils", "cpp_extension.py")
 
 
 def cache_is_closed(case: Case) -> Finding | None:
-    if not any(Path(frame.file).parts[-3:] == _COMPILING for frame in case.frames()):
+    if not case.compiles:
         return None
     for error in case.errors:
         match = _CLOSED.search(error.message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...judge.fixes import cures
+from ...judge import fixes
 from ...judge.records import Finding
 from ...judge.text import is_file
 from ...judge.words import codes
@@ -26,9 +26,7 @@ def process_died(case: Case) -> Finding | None:
             codes.PROCESSOR_TOO_OLD,
             f"{_place(case)} uses an instruction that this processor does not have",
             needed="a processor with the instructions that the file was compiled for",
-            fix=cures.in_words(
-                cures.OTHER_BUILD, "install a build for this processor, or compile it here"
-            ),
+            fix=fixes.in_words("install a build for this processor, or compile it here"),
         )
     return None
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...judge.fixes import fixes
+from ...judge import fixes
 from ...judge.reading.binary import read_binary
 from ...judge.records import Finding
 from ...judge.text import is_file

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...judge.fixes import cures, fixes
-from ...judge.records import Finding
+from ...judge import fixes
+from ...judge.records import Finding, Fix
 from ...judge.text import is_file, list_names, printable
 from ...judge.words import codes
 from ..environment.installed import SITE_NAMES, Distribution, module_at
@@ -147,27 +147,25 @@ def _is_same(path: Path, other: Path) -> bool:
     return os.path.realpath(path) == os.path.realpath(other)
 
 
-def _unhide(place: Path, case: Case) -> cures.Cure:
+def _unhide(place: Path, case: Case) -> Fix:
     """Give a file another name; one of a package stays, and its folder is left out."""
     if is_file(place.parent / "__init__.py") and _is_same(place.parent, case.folder):
         return _leave_out(place, case, is_here=True)
     return move_away(place)
 
 
-def _leave_out(place: Path, case: Case, *, is_here: bool) -> cures.Cure:
+def _leave_out(place: Path, case: Case, *, is_here: bool) -> Fix:
     folder = printable(str(place.parent))
     if place.parent.name in SITE_NAMES:
-        return cures.in_words(
-            cures.BY_HAND, f"remove {printable(str(place))}, or give it another name"
-        )
+        return fixes.in_words(f"remove {printable(str(place))}, or give it another name")
     if not is_here:
         words = f"take {folder} out of PYTHONPATH and of the .pth files"
-        return cures.in_words(cures.BY_HAND, words)
+        return fixes.in_words(words)
     if case.runtime.python[:2] < _FIRST_WITH_SAFE_PATH:
-        return cures.in_words(cures.BY_HAND, "start Python in another folder")
+        return fixes.in_words("start Python in another folder")
     setting = fixes.set_variable("PYTHONSAFEPATH", "1")
-    return cures.command_in_words(
-        cures.SET_VARIABLE,
+    return fixes.command_in_words(
+        fixes.Kind.SET_VARIABLE,
         "start Python in another folder, or keep this one off its path: {command}",
         setting.command,
     )

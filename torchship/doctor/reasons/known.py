@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...judge.fixes import cures
+from ...judge import fixes
 from ...judge.records import Finding
 from ...judge.words import codes
 from ...judge.words.codes import Code
@@ -43,6 +43,6 @@ def message_is_known(case: Case) -> Finding | None:
                 message.code,
                 meaning.why,
                 observed=line,
-                fix=cures.in_words(cures.BY_HAND, meaning.fix),
+                fix=fixes.in_words(meaning.fix),
             )
     return None

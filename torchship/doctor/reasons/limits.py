@@ -6,9 +6,9 @@ import re
 import resource
 from collections.abc import Iterator
 
-from ...judge.fixes import cures
+from ...judge import fixes
 from ...judge.project import Record
-from ...judge.records import Finding
+from ...judge.records import Finding, Fix
 from ...judge.words import codes
 from .case import Case
 
@@ -72,12 +72,11 @@ def _lines(case: Case) -> Iterator[str]:
     yield from case.seen.output.splitlines()[-40:]
 
 
-def _raise(limit: _Limit, soft: int, hard: int) -> cures.Cure:
+def _raise(limit: _Limit, soft: int, hard: int) -> Fix:
     if hard == soft:
-        return cures.in_words(
-            cures.BY_HAND,
+        return fixes.in_words(
             f"start it in a shell or a job with a higher limit than `ulimit {limit.option}` says "
             "here, which no command of this shell can raise",
         )
     most = "unlimited" if hard == resource.RLIM_INFINITY else str(hard // limit.unit)
-    return cures.command_alone(cures.RAISE_LIMIT, f"ulimit -S {limit.option} {most}")
+    return fixes.command_alone(fixes.Kind.RAISE_LIMIT, f"ulimit -S {limit.option} {most}")

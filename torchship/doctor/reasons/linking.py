@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from ...judge.fixes import cures, fixes
+from ...judge import fixes
 from ...judge.machine.mounts import forbidding_mount
 from ...judge.reading.binary import read_binary
 from ...judge.reading.elf import Elf, ElfError
-from ...judge.records import REJECTED, Finding, Verdict
+from ...judge.records import REJECTED, Finding, Fix, Verdict
 from ...judge.text import is_file, printable
 from ...judge.words import codes
 from ..environment.owner import find_owner, is_shared_object_name
@@ -64,7 +64,7 @@ def linker_refuses(case: Case) -> Finding | None:
     text = texts[-1]  # the innermost is what the linker said
     if case.seen.what == "torch":
         wheels = _of_torchs_wheels(case, text)
-        if wheels is not None and wheels.fix.kind == cures.INSTALL_REQUIREMENT:
+        if wheels is not None and wheels.fix.kind == fixes.Kind.INSTALL_REQUIREMENT:
             return wheels  # it was seen that this one is not there
         return _by_torch(case, text) or wheels or _by_text(case, text)
     by_torch = _by_torch(case, text) or _other_library_first(case, text)
@@ -264,16 +264,16 @@ def _library_is_missing(case: Case, library: str) -> Finding:
     if folders:
         why = f"{why} in any of the {len(folders)} folders in which it looks"
     binary = read_binary(Path(needing), light=True) if is_file(needing) else None
-    fix = cures.in_words(cures.SYSTEM_LIBRARY, f"install what has {printable(name)}")
+    fix = fixes.in_words(f"install what has {printable(name)}")
     if binary is not None:
         binary = binary._replace(owner=find_owner(case.runtime.target, binary.path))
         fix = fixes.machine_library(name, binary, case.runtime)
     return case.finding(codes.LIBRARY_MISSING, why, observed=name, needed=name, fix=fix)
 
 
-def _other_build(case: Case, path: Path) -> cures.Cure:
+def _other_build(case: Case, path: Path) -> Fix:
     if is_file(path):
         owner = find_owner(case.runtime.target, path)
         binary = read_binary(path, light=True)._replace(owner=owner)
-        return fixes.rebuild(binary, case.runtime)
-    return cures.in_words(cures.OTHER_RELEASE, f"build the package of {printable(path.name)} again")
+        return fixes.fix_for(fixes.Wrong.BUILD, binary, case.runtime)
+    return fixes.in_words(f"build the package of {printable(path.name)} again")

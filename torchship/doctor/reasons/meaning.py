@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ...judge.fixes.cures import quoted
 from ...judge.project import Record
 from ...judge.reading.binary import is_symbol_of_torch, symbol_flavour
 from ...judge.reading.elf import Elf, ElfError
@@ -20,7 +19,7 @@ from ...judge.reading.layouts import LAYOUTS, symbol_range
 from ...judge.records import NOWHERE, TorchInstall, dotted
 from ...judge.rules import CODES
 from ...judge.target import Target
-from ...judge.text import is_file, list_names, printable, read_table
+from ...judge.text import is_file, list_names, printable, quoted, read_table
 from ...judge.words import codes, messages, render
 from ...judge.words.codes import Code
 from ..environment import pythons

@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from ...judge.fixes import cures, fixes
+from ...judge import fixes
 from ...judge.records import Finding, dotted
 from ...judge.text import is_file, list_names
 from ...judge.words import codes
@@ -15,13 +15,18 @@ from ..checks.packages import get_its_binaries
 from ..environment.catalog import Requirement
 from ..environment.installed import Distribution
 from ..environment.metadata import wheel_tags
-from ..environment.standards import Python, admits, fits_python, normal
+from ..environment.standards import Python, admits, fits_python, normal, parse_need
 from ..fixes.mending import fit_package, meet, reinstall
 from .case import Case
 from .damaged import file_is_gone
 
 #: Modules that a distribution no longer has, and what it was when it did.
 _FORMERLY = {"pkg_resources": ("setuptools", "<70")}
+#: Within quotes: without them, nobody tells where the command ends.
+_ASKS_TO_INSTALL = re.compile(
+    r"(?P<quote>[`'\"])(?:python3? -m )?pip3? install (?:-U |--upgrade )?"
+    r"(?P<names>[A-Za-z][\w.-]*(?:\[[\w,-]+\])?(?: [A-Za-z][\w.-]*(?:\[[\w,-]+\])?){0,5})(?P=quote)"
+)
 _NO_MODULE = re.compile(r"No module named '?([\w.]{1,300})'?")
 #: The distributions of modules that are named otherwise, where no metadata says so.
 _DISTRIBUTION_OF = {
@@ -60,6 +65,29 @@ def module_is_missing(case: Case) -> Finding | None:
     return None
 
 
+def package_asks_for_others(case: Case) -> Finding | None:
+    """The package looks for others itself, and names the command that installs them."""
+    package = case.raiser
+    for error in case.errors:
+        match = _ASKS_TO_INSTALL.search(error.message)
+        if match is None or package is None:
+            continue
+        words = match["names"].split()
+        needs = [need for need in map(parse_need, words) if need is not None]
+        lacking = [need for need in needs if case.installed.named(need.name) is None]
+        if not lacking or lacking != needs or any(need.name == "torch" for need in needs):
+            continue
+        return case.finding(
+            codes.REQUIREMENT_NOT_MET,
+            f"{package.name} {package.version} looks for {', '.join(words)}, which is not "
+            "installed, and asks to install it",
+            observed="not installed",
+            needed=", ".join(words),
+            fix=fixes.install_requirements(case.runtime.environment, *words),
+        )
+    return None
+
+
 def _of_library(case: Case, module: str) -> Finding:
     """A module of the standard library that this Python was built or installed without."""
     home = os.environ.get("PYTHONHOME", "")
@@ -78,8 +106,7 @@ def _of_library(case: Case, module: str) -> Finding:
             codes.MODULE_MISSING,
             f"Python {version} has no module {module}: the code is for another Python",
             needed=module,
-            fix=cures.in_words(
-                cures.OTHER_PYTHON,
+            fix=fixes.in_words(
                 f"use a Python that has {module}, or a release of the package for Python {version}",
             ),
         )
@@ -181,8 +208,7 @@ def _not_installed(case: Case, asking: Distribution | None, module: str) -> Find
         codes.MODULE_MISSING,
         f"the module {top} is not installed, and no metadata says what has it",
         needed=top,
-        fix=cures.in_words(
-            cures.BY_HAND,
+        fix=fixes.in_words(
             f"install what has the module {top}, as the documentation of "
             f"{asking.name if asking else case.seen.what} says",
         ),
@@ -250,9 +276,10 @@ def other_release(
         f"{here}: {name} was written for another release of it{asked}",
         observed=f"{owner.name} {owner.version}",
         needed=f"a release of {owner.name} that {asking.name} was written for",
-        fix=cures.in_words(
-            cures.OTHER_RELEASE,
+        fix=fixes.other_release(
             f"install another release of {owner.name}, or a newer one of {asking.name}",
+            asking.name,
+            owner.name,
         ),
     )
 

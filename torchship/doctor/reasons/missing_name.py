@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
-from ...judge.fixes import fixes
+from ...judge import fixes
 from ...judge.records import Finding
 from ...judge.words import codes
 from ..environment.standards import normal
+from ..looking.seen import SeenError
 from .case import Case
 from .missing_module import of_itself, other_release
 
@@ -23,10 +24,16 @@ _NUMPY_ABI = re.compile(
 )
 
 
+_REMOVED = re.compile(r"removed in the (\w{1,50}) (\d+(?:\.\d+)+) release")
+
+
 def name_is_missing(case: Case) -> Finding | None:
     for error in case.errors:
         if _NUMPY_ABI.search(error.message):
             return _numpy_abi(case)
+        refused = _name_is_refused(case, error)
+        if refused is not None:
+            return refused
         match = _NO_NAME.search(error.message)
         if match is None:
             continue
@@ -47,6 +54,31 @@ def name_is_missing(case: Case) -> Finding | None:
             continue
         return other_release(case, asking, owner, f"has no {module}.{name}")
     return None
+
+
+def _name_is_refused(case: Case, error: SeenError) -> Finding | None:
+    """A module that tells by its own `__getattr__` that it has a name no longer, or not yet."""
+    asked = [frame.file for frame in error.frames if frame.function == "__getattr__"]
+    owner = case.installed.of_file(asked[-1]) if asked else None
+    if owner is None or case.raiser != owner:
+        return None
+    packages = [case.installed.of_file(frame.file) for frame in reversed(error.frames)]
+    asking = next((one for one in packages if one not in (None, owner)), case.subject)
+    if asking is None or asking == owner or normal(owner.name) == "torch":
+        return None
+    said = error.message.strip().partition("\n")[0].rstrip(".")[:200]
+    removed = _REMOVED.search(error.message)
+    if removed is None or normal(removed[1]) != normal(owner.name):
+        return other_release(case, asking, owner, f"says: {said}")
+    wanted = f"{owner.name}<{removed[2].removesuffix('.0')}"
+    return case.finding(
+        codes.REQUIREMENT_NOT_MET,
+        f"{asking.name} {asking.version} was written for another {owner.name} than "
+        f"{owner.version}, which says: {said}",
+        observed=f"{owner.name} {owner.version}",
+        needed=wanted,
+        fix=fixes.install_requirements(case.runtime.environment, wanted),
+    )
 
 
 def _of_two_releases(case: Case, module: str, name: str) -> Finding:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...judge.fixes import cures
+from ...judge import fixes
 from ...judge.records import Finding
 from ...judge.text import some
 from ...judge.words import codes
@@ -30,8 +30,7 @@ def reason_is_not_known(case: Case) -> Finding:
     return case.finding(
         codes.REASON_NOT_KNOWN,
         f"{why}; excluded: {some(excluded)}",
-        fix=cures.in_words(
-            cures.BY_HAND,
+        fix=fixes.in_words(
             f"report it to {_who(case)}, with the whole traceback and the output of --json",
         ),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ...judge.fixes import fixes
+from ...judge import fixes
 from ...judge.reading.binary import read_binary
 from ...judge.records import Finding
 from ...judge.words import codes
@@ -29,7 +29,7 @@ def package_compares_cuda(case: Case) -> Finding | None:
     if files:
         owner = find_owner(case.runtime.target, files[0])
         binary = read_binary(files[0], light=True)._replace(owner=owner)
-        fix = fixes.rebuild(binary, case.runtime)
+        fix = fixes.fix_for(fixes.Wrong.BUILD, binary, case.runtime)
     return case.finding(
         codes.OTHER_CUDA,
         f"{package.name} {package.version} was built for {for_cuda}, compares that with torch's, "

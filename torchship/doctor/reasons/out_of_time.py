@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...judge.fixes import cures
+from ...judge import fixes
 from ...judge.records import UNKNOWN, Finding
 from ...judge.words import codes
 from ..looking.seen import OUT_OF_TIME
@@ -19,11 +19,11 @@ def import_does_not_end(case: Case) -> Finding | None:
             codes.STALE_LOCK,
             "it waits for the lock of a build, which may be dead",
             observed=f"{frame.file}:{frame.line}",
-            fix=cures.in_words(cures.BY_HAND, "remove the lock that torch-doctor names"),
+            fix=fixes.in_words("remove the lock that torch-doctor names"),
         )
     finding = case.finding(
         codes.IMPORT_DOES_NOT_END,
         f"the import had not ended after {case.seen.seconds:.0f} s{where}",
-        fix=cures.in_words(cures.BY_HAND, "if it only takes long, give it more: --seconds 300"),
+        fix=fixes.in_words("if it only takes long, give it more: --seconds 300"),
     )
     return finding._replace(status=UNKNOWN)

@@ -1,13 +1,17 @@
-"""Reason: two libraries of one process register the same operators."""
+"""Reason: two libraries of one process register the same operators, or the same type."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from ...judge.fixes import cures
+from ...judge import fixes
 from ...judge.records import Finding
+from ...judge.text import read_regular, some
 from ...judge.words import codes
+from ..environment.owner import distributions
 from .case import Case
 
 _TWICE = re.compile(
@@ -15,6 +19,41 @@ _TWICE = re.compile(
     r"|Tried to register an operator \((\w+)::"
     r"|same name and the same overload name multiple times"
 )
+
+
+#: pybind11 has one table of types for all extensions of a process.
+_TYPE_TWICE = re.compile(r'generic_type: type "([^"]{1,200})" is already registered')
+_LARGEST = 64 << 20
+
+
+def type_is_registered_twice(case: Case) -> Finding | None:
+    text = "\n".join([*(error.message for error in case.errors), case.seen.output])
+    match = _TYPE_TWICE.search(text)
+    if match is None:
+        return None
+    of_them = [*_with_type(case, match[1].rpartition(":")[2])][:4]
+    where = f": {some([path.name if path.stem != '_C' else str(path) for path in of_them], 4)}"
+    return case.finding(
+        codes.REGISTERED_TWICE,
+        f"two extensions of one process register the type {match[1]} with pybind11, which allows "
+        f"one{where if len(of_them) > 1 else ''}",
+        needed="one extension that registers it, or one with py::module_local()",
+        fix=fixes.in_words(
+            "do not import both into one process, or build one of them with py::module_local()",
+        ),
+    )
+
+
+def _with_type(case: Case, name: str) -> Iterator[Path]:
+    """The extensions here that hold a C++ type of this name and the code of pybind11."""
+    target = case.runtime.target
+    of_type = re.compile(rb"(?<!\d)%d%sE?\0" % (len(name), re.escape(name.encode())))
+    for site in {Path(entry) for entry in case.path}:
+        for path in (path for files in distributions(target, site).values() for path in files):
+            with suppress(OSError):
+                content = read_regular(path, _LARGEST, budget=target.budget)
+                if b"pybind11" in content and of_type.search(content):
+                    yield path
 
 
 def operators_are_registered_twice(case: Case) -> Finding | None:
@@ -30,9 +69,7 @@ def operators_are_registered_twice(case: Case) -> Finding | None:
         codes.REGISTERED_TWICE,
         f"{what} are registered twice in one process{where}",
         needed="one copy of the library that registers them",
-        fix=cures.in_words(
-            cures.BY_HAND, "remove one of the two copies, or do not import both into one process"
-        ),
+        fix=fixes.in_words("remove one of the two copies, or do not import both into one process"),
     )
 
 

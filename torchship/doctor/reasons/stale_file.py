@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...judge.fixes import fixes
+from ...judge import fixes
 from ...judge.records import Finding
 from ...judge.text import is_file, list_names
 from ...judge.words import codes

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ...judge.fixes.cures import BY_HAND, in_words
+from ...judge import fixes
 from ...judge.project import Record
 from ...judge.records import REJECTED, Finding
 from ...judge.rules import CODES
@@ -93,6 +93,6 @@ def stale(entries: Iterable[Allowance], rows: Sequence[Row], path: Path) -> Iter
                     f"line {entry.line} allows {entry.code} of {printable(entry.subject)}, "
                     "which no longer occurs"
                 ),
-                fix=in_words(BY_HAND, f"remove line {entry.line} of {printable(path)}"),
+                fix=fixes.in_words(f"remove line {entry.line} of {printable(path)}"),
             )
             yield notice(finding, path)

@@ -7,10 +7,10 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from ...judge.fixes.cures import Cure
-from ...judge.records import Finding
+from ...judge.records import Finding, Fix
 from ...judge.text import some
-from ...judge.words import render
+from ...judge.words import codes, render
+from ..looking.seen import Seen
 from .report import Report, heading, summary
 from .rows import CANNOT_BE_TOLD, FAILS, REMARK, STATES, WORKS, Row
 
@@ -18,6 +18,7 @@ from .rows import CANNOT_BE_TOLD, FAILS, REMARK, STATES, WORKS, Row
 _MOST_LINES = 3
 _MOST_NOTES = 5
 _MOST_FIXES = 2
+_ELSEWHERE = "; it was tried in another folder, and nothing here was changed"
 _RED, _YELLOW, _GREEN, _PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[0m"
 _COLOUR_OF = {FAILS: _RED, CANNOT_BE_TOLD: _YELLOW, WORKS: _GREEN}
 
@@ -30,9 +31,8 @@ def print_blocks(report: Report) -> None:
         return
     failing = [row for row in report.rows if row.state in (FAILS, CANNOT_BE_TOLD)]
     said: dict[str, str] = {}
-    prefix = report.runtime.target.prefix
     for name, rows in by_package(failing).items():
-        print("\n".join(block(name, rows, said, prefix)) + "\n")
+        print("\n".join(block(name, rows, said, report)) + "\n")
     print("\n".join(_rest(report)))
 
 
@@ -44,9 +44,10 @@ def by_package(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return groups
 
 
-def block(name: str, rows: Sequence[Row], said: dict[str, str], prefix: str) -> Iterator[str]:
-    """The lines on one package. `said` are the causes that were told before, each with the
-    package of which it was told; `prefix` is the folder of the environment."""
+def block(name: str, rows: Sequence[Row], said: dict[str, str], report: Report) -> Iterator[str]:
+    """The lines on one package of a report. `said` are the causes that were told before, each with
+    the package of which it was told."""
+    prefix = report.runtime.target.prefix
     # The import of the package itself tells more than its parts.
     main = next(
         (row for row in rows if row.seen is not None and not row.seen.what.startswith("/")), None
@@ -67,22 +68,44 @@ def block(name: str, rows: Sequence[Row], said: dict[str, str], prefix: str) -> 
         yield from _labelled("allowed:", main.allowed, prefix)
     others = [row.path.name for row in rows if row is not main]
     if others:
-        yield from _labelled("also:", some(others, 3), prefix)
-    for number, fix in enumerate(_fixes([main, *rows])[:_MOST_FIXES]):
+        noun = "file" if len(others) == 1 else "files"
+        yield from _labelled("also:", f"its {noun} {some(others, 3)}", prefix)
+    # Where it is known why the package is not imported, that is to be mended first: what holds for
+    # its parts then is not known yet.
+    is_explained = _is_failed_import(seen) and main.code != codes.REASON_NOT_KNOWN
+    of_parts = [] if is_explained else rows
+    for number, fix in enumerate(_fixes([main, *of_parts])[:_MOST_FIXES]):
         # A command is printed whole: it is to be copied.
         label = "to fix:" if number == 0 else "then:"
-        yield f"  {label:<9}{render.shorten(fix, prefix)}"
+        yield f"  {label:<9}{render.shorten_fix(fix, prefix)}"
     if main.mends is not None:
-        result = "it mends" if main.mends else "it does not mend"
-        yield from _labelled("tried:", f"{result} the import, beside this environment", prefix)
+        result = "it fixes" if main.mends else "it does not fix"
+        yield from _labelled("tried:", f"{result} the import{_ELSEWHERE}", prefix)
+    elif main.tries is not None:
+        yield from _labelled("tried:", _of_search(main.tries), prefix)
+    elif seen is not None and is_explained and main.is_for_another_release:
+        yield f"  {'to try:':<9}{report.search} {seen.what}"
 
 
-def _fixes(rows: Sequence[Row]) -> list[Cure]:
+def _is_failed_import(seen: Seen | None) -> bool:
+    """Whether it was a package that was looked at, not a file, and its import failed."""
+    return seen is not None and not seen.works and not seen.what.startswith("/")
+
+
+def _of_search(tries: int) -> str:
+    """What came of a search for a release, if none mends."""
+    if not tries:
+        return "the installer offers no other release that leaves torch as it is"
+    releases = "other release" if tries == 1 else "other releases"
+    return f"{tries} {releases}, of which none fixes the import{_ELSEWHERE}"
+
+
+def _fixes(rows: Sequence[Row]) -> list[Fix]:
     """The fixes of some rows, each command once, in the order in which they are needed."""
-    fixes: dict[str, Cure] = {}
+    fixes: dict[str, Fix] = {}
     for row in rows:
         if row.finding is not None and row.finding.fix:
-            fixes.setdefault(row.finding.fix.command or row.finding.fix, row.finding.fix)
+            fixes.setdefault(row.finding.fix.command or row.finding.fix.text, row.finding.fix)
     return [*fixes.values()]
 
 
@@ -91,7 +114,7 @@ def lines_of_reason(reason: Finding | None, prefix: str) -> Iterator[str]:
     if reason is not None:
         yield from _labelled("here:", f"{reason.code}: {reason.why}", prefix)
         if reason.fix:
-            yield f"  {'to fix:':<9}{render.shorten(reason.fix, prefix)}"
+            yield f"  {'to fix:':<9}{render.shorten_fix(reason.fix, prefix)}"
 
 
 def _called(what: str) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator
 
 from ...judge.project import Record
 from ...judge.records import NOWHERE, Finding, Runtime, TorchInstall, dotted
 from ...judge.rules import CODES
-from ...judge.text import printable
+from ...judge.text import printable, quoted
 from ...judge.words import codes, render
+from ..environment import pythons
 from ..looking.seen import Looked, Seen
 from ..reasons.meaning import Diagnosis, meaning_of
 from .rows import CANNOT_BE_TOLD, FAILS, NOTHING_FOUND, REMARK, STATES, WORKS, Row
@@ -35,6 +37,14 @@ class Report(Record, kw_only=True):
     @property
     def rows(self) -> tuple[Row, ...]:
         return (*self.extensions, *self.notices)
+
+    @property
+    def search(self) -> str:
+        """The command that tries other releases of a package; its name is to follow."""
+        python = self.runtime.target.python
+        is_named = python is not None and python.found_by == pythons.NAMED
+        where = f" --python {quoted(self.runtime.target.executable())}" if is_named else ""
+        return f"{self.program} --try-fix{where}"
 
     @property
     def exit_code(self) -> int:
@@ -65,21 +75,26 @@ def heading(report: Report) -> list[str]:
     ]
     target = report.runtime.target
     prefix = render.shorten_home(target.prefix)
-    python = render.shorten(target.executable(), target.prefix)
+    python = render.shorten_home(target.executable())
     how = f" ({target.python.found_by})" if target.python and target.python.found_by else ""
-    lines.append(f"Python {dotted(report.runtime.python)}, {python}{how}; $PREFIX is {prefix}")
+    lines.append(
+        f"Python {dotted(report.runtime.python)}, {python}{how}; below, $PREFIX is {prefix}"
+    )
     noun = "file" if report.files == 1 else "files"
     did = f"{report.files} {noun} read"
     if report.looked is not None:
         count = len(report.looked.packages)
-        did = f"torch and {count} package{'s' * (count != 1)} imported, {did}"
+        what = f"{count} package{'s' * (count != 1)}"
+        did = f"{what if torch is None else f'torch and {what}'} imported, {did}"
     lines.append(f"{did} in {report.seconds:.1f} s")
     if report.looked is None:
         reason = f", since {report.why_not_looked}" if report.why_not_looked else ""
-        lines.append(
+        said = (
             f"nothing was imported{reason}: objects were read, and what the Python of packages "
             "does was not looked at"
         )
+        # No path is in it, so it may be broken anywhere.
+        lines += textwrap.wrap(said, render.width(), subsequent_indent="  ")
     return lines
 
 
@@ -98,7 +113,7 @@ def print_rows(report: Report) -> None:
         # Of two fixes for one package, a reader must know that neither stands for the other.
         as_well = f" as well ({row.code})" if row.name in named else ""
         named.add(row.name)
-        print(f"\nto fix {row.name}{as_well}: {render.shorten(row.finding.fix, prefix)}")
+        print(f"\nto fix {row.name}{as_well}: {render.shorten_fix(row.finding.fix, prefix)}")
     print(f"\n{summary(report)}")
     explained = next((row.code for row in report.rows if row.code), "")
     if explained:
@@ -118,11 +133,11 @@ def _state(row: Row) -> str:
 
 
 def _mended(report: Report) -> Iterator[Row]:
-    """The first row for each cure."""
-    cures: set[str] = set()
+    """The first row for each fix."""
+    fixes: set[str] = set()
     for row in report.rows:
-        if row.finding is not None and row.finding.fix and row.finding.fix not in cures:
-            cures.add(row.finding.fix)
+        if row.finding is not None and row.finding.fix and row.finding.fix.text not in fixes:
+            fixes.add(row.finding.fix.text)
             yield row
 
 
@@ -132,8 +147,10 @@ def summary(report: Report) -> str:
     states = [row.state for row in judged]
     packages = len({row.name for row in judged})
     works = "working" if report.is_looking else "nothing found by reading"
+    one, more = ("import or file", "imports and files") if report.is_looking else ("file", "files")
     line = (
-        f"{packages} package{'s' * (packages != 1)}, {len(judged)} part{'s' * (len(judged) != 1)}: "
+        f"{packages} package{'s' * (packages != 1)}, "
+        f"{len(judged)} {one if len(judged) == 1 else more}: "
         f"{works}: {states.count(WORKS)}, not working: {states.count(FAILS)}, "
         f"cannot be told: {states.count(CANNOT_BE_TOLD)}"
     )
@@ -254,9 +271,9 @@ def print_markdown(report: Report) -> None:
     print("\n".join(f"- {_cell(line, prefix)}" for line in heading(report)) + "\n")
     print("| package | extension | | code | why | to fix |\n|---|---|---|---|---|---|")
     for row in report.rows:
-        fix = row.finding.fix if row.finding is not None else ""
+        fix = render.shorten_fix(row.finding.fix, prefix) if row.finding is not None else ""
         cells = (row.name, _file(row), _state(row), row.code, row.summary)
-        code = _code_span(fix, prefix) if fix else ""
+        code = _code_span(fix) if fix else ""
         print(f"| {' | '.join(_cell(cell, prefix) for cell in cells)} | {code} |")
     print(f"\n{_cell(summary(report), prefix)}")
 
@@ -269,12 +286,12 @@ def _cell(value: str, prefix: str) -> str:
     return cell.replace("<", "&lt;")
 
 
-def _code_span(value: str, prefix: str) -> str:
+def _code_span(value: str) -> str:
     """Text as code in a cell of a Markdown table, where only a bar needs an escape.
 
     The fence is longer than any run of backticks in the text.
     """
-    code = render.shorten(value, prefix).replace("|", "\\|")
+    code = value.replace("|", "\\|")
     runs = re.findall("`+", code)
     fence = "`" * (max(map(len, runs), default=0) + 1)
     padding = " " if runs else ""

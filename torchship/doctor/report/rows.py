@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...judge.project import Record
-from ...judge.records import NOTE, UNKNOWN, Finding, Runtime, Verdict
+from ...judge.records import NO_FIX, NOTE, UNKNOWN, Finding, Runtime, Verdict
 from ...judge.words import render
 from ..decide import Decision
 from ..environment.owner import find_owner
@@ -30,6 +30,7 @@ class Row(Record, kw_only=True):
     decided_by: str = "reading"  #: or "look"
     seen: Seen | None = None  #: what was seen, if it was looked at
     mends: bool | None = None  #: what its fix did beside the environment; None if not tried
+    tries: int | None = None  #: the other releases that were tried; None if none was to be
     read: Finding | None = None  #: what reading finds, if the look decided
 
     @property
@@ -40,6 +41,12 @@ class Row(Record, kw_only=True):
     def name(self) -> str:
         """The package with its version, such as `torchvision 0.24.1`."""
         return f"{self.package} {self.version or ''}".strip() if self.package else "(no package)"
+
+    @property
+    def is_for_another_release(self) -> bool:
+        """Whether another release may mend it, and which one is not known."""
+        fix = self.finding.fix if self.finding else NO_FIX
+        return bool(fix.releases_of) and not fix.command
 
     @property
     def is_failure(self) -> bool:

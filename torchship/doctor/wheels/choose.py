@@ -14,16 +14,17 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ...judge import fixes
 from ...judge.budget import Budget, BudgetSpentError
-from ...judge.fixes import cures
-from ...judge.fixes.cures import NO_CURE, Cure, command_alone, quoted
 from ...judge.fixes.installers import Pip
 from ...judge.project import NOBODY, Record
 from ...judge.reading.binary import needs_torch_or_cuda, read_binary
 from ...judge.reading.layouts import LAYOUTS, difference
 from ...judge.reading.named_torch import names_torch
 from ...judge.records import (
+    NO_FIX,
     BinaryRecord,
+    Fix,
     GlueName,
     KernelsName,
     Runtime,
@@ -33,14 +34,13 @@ from ...judge.records import (
     parse_file_name,
     parse_version,
 )
-from ...judge.text import list_names, printable
+from ...judge.text import list_names, printable, quoted
 from ...judge.words import render
 from .. import judge_in_run
 from ..environment.built_for import paired_releases, torch_requirements
 from ..environment.metadata import Core
 from ..environment.owner import find_owner, shared_objects
 from ..environment.standards import Python, Tag, admits, tags_here
-from ..report.rows import NOTHING_FOUND
 from . import remote
 from .remote import Client
 from .unpacking import (
@@ -55,8 +55,8 @@ from .unpacking import (
 )
 
 WORKS, FAILS, UNKNOWN_STATE = "works", "fails", "unknown"
-#: Only files are read here: that one works, an import would have to show.
-_STATES = {WORKS: NOTHING_FOUND, FAILS: "does not work", UNKNOWN_STATE: "cannot be told"}
+#: Only files are read here, so "fits" is all that can be said: "works" takes an import.
+_STATES = {WORKS: "fits", FAILS: "does not work", UNKNOWN_STATE: "cannot be told"}
 _SECONDS = 25.0
 #: Of what is read in wheels, which nobody has to trust yet.
 _MEGABYTES = 256
@@ -112,19 +112,19 @@ def main(sources: Sequence[str], runtime: Runtime, *, as_json: bool) -> int:
         print(render.shorten(str(error), runtime.target.prefix), file=sys.stderr)
         return 2
     best = choices[0] if choices[0].state == WORKS else None
-    cure = install_wheel(best, runtime) if best else NO_CURE
+    fix = install_wheel(best, runtime) if best else NO_FIX
     torch = runtime.torch.version if runtime.torch else None
     if as_json:
         wheels = [
             {"wheel": c.wheel, "place": c.place, "state": c.state, "why": c.why} for c in choices
         ]
-        render.print_json(runtime.target.prefix, torch=torch, wheels=wheels, install=cure or None)
+        render.print_json(runtime.target.prefix, torch=torch, wheels=wheels, install=fix or None)
     else:
-        _print_table(choices, runtime, cure)
+        _print_table(choices, runtime, fix)
     return 0 if best else 1
 
 
-def _print_table(choices: list[Choice], runtime: Runtime, cure: Cure) -> None:
+def _print_table(choices: list[Choice], runtime: Runtime, fix: Fix) -> None:
     torch = runtime.torch
     count = f"{len(choices)} wheel{'s' * (len(choices) != 1)}"
     print(f"torch {torch.version if torch else 'is not installed'}; {count}\n")
@@ -132,14 +132,16 @@ def _print_table(choices: list[Choice], runtime: Runtime, cure: Cure) -> None:
     print(render.table(("wheel, best first", "", "why"), rows, runtime.target.prefix))
     if len(choices) > _MAX_ROWS:
         print(f"... and {len(choices) - _MAX_ROWS} more, none of them better")
-    if cure:
-        print(f"\nto install the first: {cure}")
+    if fix:
+        print(f"\nto install the first: {fix}")
 
 
-def install_wheel(choice: Choice, runtime: Runtime) -> Cure:
+def install_wheel(choice: Choice, runtime: Runtime) -> Fix:
     """Install a wheel, and leave the installed torch as it is."""
     place = choice.place if "://" in choice.place else str(Path(choice.place).absolute())
-    return command_alone(cures.INSTALL_WHEEL, Pip(runtime.environment).reinstall(quoted(place)))
+    return fixes.command_alone(
+        fixes.Kind.INSTALL_WHEEL, Pip(runtime.environment).reinstall(quoted(place))
+    )
 
 
 def choose(sources: Sequence[str], runtime: Runtime) -> list[Choice]:

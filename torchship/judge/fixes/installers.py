@@ -1,13 +1,15 @@
 """The two installers, pip and conda: how each installs, reinstalls and removes in an environment.
 
-Each method gives a command for a shell. Names and versions in it are quoted already.
+Each method gives a command for a shell. Names and versions in it are quoted already. Only
+`by_installer` and `by_conda` know which kinds the commands of conda are of.
 """
 
 from __future__ import annotations
 
 from ..project import Record
-from ..records import Environment
-from .cures import quoted
+from ..records import Environment, Fix
+from ..text import quoted
+from .kinds import Kind, command_alone, command_in_words
 
 
 class Pip(Record):
@@ -37,6 +39,10 @@ class Pip(Record):
     def remove(self, name: str) -> str:
         return f"{self._start('uninstall')} {name}"
 
+    def remove_at_once(self, names: str) -> str:
+        """Remove without a question, as the first of two commands on one line."""
+        return self.remove(f"-y {names}" if self.environment.has_pip else names)
+
 
 class Conda(Record):
     """conda, which installs into the active environment unless its folder is named."""
@@ -58,3 +64,15 @@ class Conda(Record):
     def remove(self, name: str) -> str:
         """Remove a package, and leave those that require it as they are."""
         return f"{self._start('remove')} --force {name}"
+
+
+def by_installer(environment: Environment, kind: Kind, *, pip: str, conda: str) -> Fix:
+    """The command of the environment's installer. `kind` is that of pip's."""
+    return by_conda(conda) if environment.kind == "conda" else command_alone(kind, pip)
+
+
+def by_conda(command: str, words: str = "{command}") -> Fix:
+    """A command of conda's, in the words of the fix."""
+    is_again = " --force-reinstall " in command
+    kind = Kind.REINSTALL_BY_CONDA if is_again else Kind.INSTALL_BY_CONDA
+    return command_in_words(kind, words, command)

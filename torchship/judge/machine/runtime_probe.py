@@ -10,13 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..budget import Budget
-from ..fixes.cures import quoted
 from ..project import NOBODY, Project
 from ..reading.binary import newest_versions
 from ..reading.elf import Elf, ElfError
 from ..records import Environment, Runtime, TorchInstall, parse_version
-from ..target import Interpreter, Target
-from ..text import printable, read_json, read_regular
+from ..target import Target
+from ..text import printable, quoted, read_json, read_regular
 from .torch_probe import (
     TorchNotFoundError,
     TorchShadowedError,
@@ -76,41 +75,20 @@ def probe_runtime(
 
 
 def runtime_of(target: Target, torch: TorchInstall | None, project: Project) -> Runtime:
-    """The facts of the target with this torch, without the driver and the GPU."""
-    if target.python is not None:
-        return _runtime_elsewhere(target, torch, project, target.python)
+    """The facts of the target with this torch, without the driver and the GPU.
+
+    What another Python than this one does not share, it has told.
+    """
+    other = target.python
     return Runtime(
         target=target,
         system="windows" if sys.platform == "win32" else sys.platform,
-        machine=machine(),
-        python=sys.version_info[:3],
-        implementation=sys.implementation.name,
-        free_threaded="t" in getattr(sys, "abiflags", ""),
-        libc=libc(),
+        machine=machine(other.machine if other else None),
+        python=other.version if other else sys.version_info[:3],
+        implementation=other.implementation if other else sys.implementation.name,
+        free_threaded=other.free_threaded if other else "t" in getattr(sys, "abiflags", ""),
+        libc=parse_libc(other.libc) if other else libc(),
         libstdcxx=libstdcxx(target),
-        torch=torch,
-        package_version=project.version,
-        environment=environment(target, project),
-        project=project,
-        page_size=os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0,
-        l4t=l4t(),
-    )
-
-
-def _runtime_elsewhere(
-    target: Target, torch: TorchInstall | None, project: Project, python: Interpreter
-) -> Runtime:
-    """The facts of another Python of this machine, as it told them."""
-    libstdcxx = defined_versions(python.libstdcxx) if python.libstdcxx else None
-    return Runtime(
-        target=target,
-        system="windows" if sys.platform == "win32" else sys.platform,
-        machine=machine(python.machine),
-        python=python.version,
-        implementation=python.implementation,
-        free_threaded=python.free_threaded,
-        libc=parse_libc(python.libc),
-        libstdcxx=libstdcxx or _libstdcxx_of(library_folders(target)),
         torch=torch,
         package_version=project.version,
         environment=environment(target, project),
@@ -158,7 +136,7 @@ def l4t(path: Path = Path("/etc/nv_tegra_release")) -> str:
 
 def libstdcxx(target: Target) -> dict[str, tuple[int, ...]] | None:
     """The newest `GLIBCXX` and `CXXABI` of the libstdc++ that is or would be loaded, or None."""
-    loaded = loaded_file("libstdc++.so.6")
+    loaded = target.python.libstdcxx if target.python else loaded_file("libstdc++.so.6")
     versions = defined_versions(loaded) if loaded else None
     return versions or _libstdcxx_of(library_folders(target))
 

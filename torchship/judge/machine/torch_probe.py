@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import re
@@ -297,6 +298,21 @@ def missing_symbols(
             with Elf(path, budget) as elf:
                 remaining = [name for name in remaining if not elf.defines(name)]
     return tuple(remaining)
+
+
+def missing_in_process(binary: BinaryRecord, torch: TorchInstall) -> tuple[str, ...]:
+    """As `missing_symbols`, for the torch that this process has loaded: the dynamic linker is asked
+    first, and only what it does not find is looked up in files."""
+    library = _loaded(torch.lib_dir / "libtorch_cpu.so")
+    unfound = [name for name in binary.torch_symbols if not hasattr(library, name)]
+    return missing_symbols(binary._replace(torch_symbols=tuple(unfound)), torch) if unfound else ()
+
+
+def _loaded(path: Path) -> ctypes.CDLL | None:
+    """The library of this very file, if the process has loaded it."""
+    with suppress(OSError):
+        return ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    return None
 
 
 def defining_libraries(

@@ -56,6 +56,8 @@ def is_torch_library(name: str) -> bool:
 
 def original_name(library: str) -> str:
     """`libfoo.so.1` for `libfoo-1a2b3c4d.so.1`, as auditwheel renames what it bundles."""
+    if "-" not in library:  # as most names, so that most imports compile no pattern
+        return library
     return re.sub(r"-[0-9a-f]{8}(?=[.-])", "", library, count=1)
 
 

@@ -7,17 +7,18 @@ an `ElfError`, never a crash. Many entries can share one long string: where name
 other more often than in any real file, the error is an `ElfBoundError`, since the file may be
 whole. If a file has a GNU hash table, `defines` looks a symbol up in that table, as the dynamic
 linker does; in `libtorch_cpu.so` (400 MB) this takes microseconds.
-
-Without postponed annotations: a NamedTuple would compile each of them when it is imported.
 """
+
+from __future__ import annotations
 
 import os
 import stat
 import struct
 from collections.abc import Iterable, Iterator
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from ..project import Record
 from ..text import printable
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ MACHINES |= {243: "riscv64", 258: "loongarch64"}
 #: Tables are read in such pieces, and names and chains at first in such small ones.
 _PIECE = 24 << 15
 _USUAL_NAME, _USUAL_CHAIN = 1 << 9, 8
+#: Small parts of a table that lie near each other are read in such pieces.
+_NEAR = 1 << 12
 #: How often the names may cover their table: those of symbols, and those of libraries and versions,
 #: which are few and repeat each other.
 _COVER_OF_SYMBOLS, _COVER_OF_VERSIONS, _FEW_NAMES = 2, 16, 1 << 16
@@ -80,7 +83,7 @@ class ElfSectionError(ElfError):
     """The section headers are damaged, which the dynamic linker does not read."""
 
 
-class VersionNeed(NamedTuple):
+class VersionNeed(Record):
     """A symbol version that a file needs of a library."""
 
     library: str
@@ -89,11 +92,27 @@ class VersionNeed(NamedTuple):
     number: int  #: that stands for the version in the table of the symbols' versions
 
 
-class Reference(NamedTuple):
+class Reference(Record):
     """A strong undefined symbol, and the version that it needs; "" for any."""
 
     name: bytes
     version: str
+
+
+class _Near:
+    """Reads parts of a file that lie near each other, a piece of the file at a time."""
+
+    def __init__(self, elf: Elf) -> None:
+        self._elf = elf
+        self._start = 0
+        self._piece = b""
+
+    def read(self, offset: int, size: int) -> bytes:
+        at = offset - self._start
+        if at < 0 or at + size > len(self._piece):
+            length = max(size, min(_NEAR, self._elf.size - offset))
+            self._start, self._piece, at = offset, self._elf.read(offset, length), 0
+        return self._piece[at : at + size]
 
 
 class Elf:
@@ -122,7 +141,7 @@ class Elf:
         OSError: the file cannot be opened or read.
     """
 
-    def __init__(self, path: str | os.PathLike[str], budget: "Budget | None" = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], budget: Budget | None = None) -> None:
         self._budget = budget
         # O_NONBLOCK: a FIFO in the place of a library must not hang the import.
         self._file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -132,12 +151,14 @@ class Elf:
                 raise ElfError("not a regular file")
             self.size = status.st_size
             self._names_left = 0
+            self._names = _Near(self)
+            self._versions_read = _Near(self)
             self._read_dynamic(self._read_headers())
         except BaseException:
             os.close(self._file)
             raise
 
-    def __enter__(self) -> "Elf":
+    def __enter__(self) -> Elf:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -193,9 +214,13 @@ class Elf:
 
     def _name(self, offset: int) -> str:
         """The string at `offset` of the string table."""
-        if not 0 <= offset < self._strings[1]:
+        start, size = self._strings
+        if not 0 <= offset < size:
             raise ElfError("a string lies outside its table")
-        name = self._string(offset)
+        usual = self._names.read(start + offset, min(size - offset, _USUAL_NAME))
+        name, nul, _ = usual.partition(b"\0")
+        if not nul:
+            name = self._string(offset)
         self._names_left -= len(name)
         if self._names_left < 0:
             raise ElfBoundError("names of libraries and versions that lie over each other")
@@ -334,8 +359,10 @@ class Elf:
 
     def _linked(self, at: int, count: int, form: str) -> Iterator[tuple[int, tuple[int, ...]]]:
         """(place, fields) of at most `count` entries; the last field is the step to the next."""
+        size = struct.calcsize(form)
         for _ in range(count):
-            fields = self._unpack(form, at)
+            self.spend()
+            fields = struct.unpack(form, self._versions_read.read(at, size))
             yield at, fields
             if not fields[-1]:
                 return
@@ -375,7 +402,11 @@ class Elf:
     def _version_definitions(self) -> tuple[tuple[int, int, str], ...]:
         """(flags, number, name) of each version that this library defines."""
         return tuple(
-            (flags, number, self._name(self._unpack("<II", at + aux)[0]))
+            (
+                flags,
+                number,
+                self._name(struct.unpack("<II", self._versions_read.read(at + aux, 8))[0]),
+            )
             for at, (_, flags, number, count, _, aux, _) in self._versions(_DT_VERDEF, "<HHHHIII")
             if count
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..fixes import fixes
+from .. import fixes
 from ..reading.binary import original_name
 from ..records import (
     NOTE,
@@ -26,6 +26,8 @@ from ..words import codes
 from .rule import DRIVER as DRIVER_LOOKED_AT
 from .rule import GPU, Rule, has_gpu_code
 
+#: The oldest driver that serves each CUDA major (NVIDIA's minor-version compatibility).
+DRIVER_FLOORS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 #: The newest CUDA of each driver branch, newest branch first: for drivers that do not tell it.
 _CUDA_OF_DRIVER_BRANCH = {
     580: (13, 0),
@@ -114,7 +116,7 @@ def _kernels_newer_than_torch(binary: BinaryRecord, runtime: Runtime, major: int
             f"the kernels need CUDA {major}; torch has CUDA {torch_cuda}, "
             f"and no driver serves {major}"
         ),
-        fix=fixes.fit_torch(runtime, binary),
+        fix=fixes.fix_for(fixes.Wrong.TORCH, binary, runtime),
     )
 
 
@@ -144,7 +146,7 @@ def check_driver(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     cuda = binary_cuda(binary)
     if cuda is None:
         return None
-    oldest_driver = fixes.DRIVER_FLOORS.get(cuda[0], "any")
+    oldest_driver = DRIVER_FLOORS.get(cuda[0], "any")
     requirement = f"a driver for CUDA {cuda[0]} ({oldest_driver} or newer)"
     if runtime.driver is None:
         return Finding(
@@ -174,7 +176,7 @@ def check_driver(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         observed=observed,
         needed=requirement,
         why=f"the NVIDIA driver serves CUDA {dotted(served)}, the kernels are CUDA {cuda[0]}",
-        fix=fixes.newer_driver(cuda, binary, runtime),
+        fix=fixes.newer_driver(cuda, DRIVER_FLOORS.get(cuda[0]), binary, runtime),
     )
 
 
@@ -230,7 +232,8 @@ def check_gpu_architecture(binary: BinaryRecord, runtime: Runtime) -> Finding | 
             f"the {label} could run only PTX of {binary.name}, which needs CUDA {dotted(cuda)}, "
             f"but the driver serves CUDA {dotted(served)}"
         )
-        fix = fixes.newer_driver(cuda, binary, runtime)
+        floor = DRIVER_FLOORS.get(cuda[0]) if cuda else None
+        fix = fixes.newer_driver(cuda, floor, binary, runtime)
         code = codes.DRIVER_TOO_OLD
     else:
         why = f"{binary.name} holds no code for the {label}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..fixes import fixes
+from .. import fixes
 from ..records import REJECTED, BinaryRecord, Finding, ForbidsDlopen, Runtime
 from ..text import printable
 from ..words.codes import Code
@@ -31,7 +31,7 @@ def check_dlopen(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         observed=f"{name} is linked with -z nodlopen",
         needed="a file that dlopen may load",
         why=f"{name} was linked with -z nodlopen, so the dynamic linker refuses to import it",
-        fix=fixes.rebuild(binary, runtime),
+        fix=fixes.fix_for(fixes.Wrong.BUILD, binary, runtime),
     )
 
 

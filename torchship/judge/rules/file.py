@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..fixes import fixes
+from .. import fixes
 from ..records import OK, REJECTED, UNKNOWN, BinaryRecord, BuildRecord, Finding, Runtime
 from ..words import codes
 from .rule import Check, Rule
@@ -42,7 +42,7 @@ def check_whole_file(binary: BinaryRecord, runtime: Runtime) -> Finding:
         observed=observed,
         needed=_WHOLE,
         why=f"{binary.file} is damaged or not what its name says: {binary.problems[0]}",
-        fix=fixes.put_back(binary, runtime),
+        fix=fixes.fix_for(fixes.Wrong.FILES, binary, runtime),
     )
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from .. import support
-from ..fixes import cures, fixes
+from .. import fixes, support
 from ..records import (
     NOTE,
     OK,
@@ -36,7 +35,7 @@ def check_platform(binary: BinaryRecord, runtime: Runtime) -> Finding:
     if platform == built_for and not (for_musl and on_glibc):
         return Finding(status=OK, observed=platform, needed=built_for)
     why = f"{binary.file} was built for {built_for}, but this is {platform}"
-    fix = fixes.put_back(binary, runtime)
+    fix = fixes.fix_for(fixes.Wrong.FILES, binary, runtime)
     code = codes.OTHER_PLATFORM
     if platform == built_for:
         code = codes.MUSL
@@ -70,11 +69,9 @@ def check_page_size(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     requirement = f"pages of at most {alignment} bytes"
     if alignment % page_size == 0:
         return Finding(status=OK, observed=observed, needed=requirement)
-    fix = fixes.rebuild(binary, runtime)
+    fix = fixes.fix_for(fixes.Wrong.BUILD, binary, runtime)
     if runtime.is_ours(binary):
-        fix = cures.in_words(
-            cures.BY_HAND, f"build it here, with -Wl,-z,max-page-size={page_size} in LDFLAGS"
-        )
+        fix = fixes.in_words(f"build it here, with -Wl,-z,max-page-size={page_size} in LDFLAGS")
     return Finding(
         status=REJECTED,
         code=codes.PAGE_SIZE,
@@ -121,7 +118,7 @@ def check_python(binary: BinaryRecord, runtime: Runtime) -> Finding:
         observed=interpreter,
         needed=some(absent),
         why=f"{binary.file} was built for another Python: this one has no {absent[0]}",
-        fix=fixes.put_back(binary, runtime),
+        fix=fixes.fix_for(fixes.Wrong.FILES, binary, runtime),
     )
 
 
@@ -150,9 +147,7 @@ def _check_supported_python(binary: BinaryRecord, runtime: Runtime, interpreter:
         observed=interpreter,
         needed=f"Python >= {dotted(oldest)}",
         why=f"Python {dotted(runtime.python[:2])} is older than the oldest that is supported",
-        fix=cures.in_words(
-            cures.OTHER_PYTHON, f"create an environment with Python {dotted(oldest)} or newer"
-        ),
+        fix=fixes.in_words(f"create an environment with Python {dotted(oldest)} or newer"),
     )
 
 
@@ -199,7 +194,7 @@ def _check_module_name(binary: BinaryRecord, runtime: Runtime, interpreter: str)
         observed=interpreter,
         needed=requirement,
         why=why,
-        fix=fixes.put_back(binary, runtime),
+        fix=fixes.fix_for(fixes.Wrong.FILES, binary, runtime),
     )
 
 
@@ -215,7 +210,7 @@ def _wheel_of_another_python(binary: BinaryRecord, runtime: Runtime, interpreter
         observed=interpreter,
         needed=tags,
         why=f"{binary.file} came with a wheel for another Python ({tags})",
-        fix=fixes.put_back(binary, runtime),
+        fix=fixes.fix_for(fixes.Wrong.FILES, binary, runtime),
     )
 
 
@@ -272,7 +267,7 @@ def check_glibc(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         observed=observed,
         needed=requirement,
         why=f"{binary.file} needs a newer glibc than this system has",
-        fix=fixes.compile_here(binary, runtime),
+        fix=fixes.fix_for(fixes.Wrong.MACHINE, binary, runtime),
     )
 
 

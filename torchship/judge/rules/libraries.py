@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..fixes import fixes
-from ..fixes.cures import Cure
+from .. import fixes
 from ..reading.binary import is_torch_library, is_torch_symbol
-from ..records import NOTE, OK, REJECTED, UNKNOWN, BinaryRecord, Finding, Runtime
+from ..records import NOTE, OK, REJECTED, UNKNOWN, BinaryRecord, Finding, Fix, Runtime
 from ..text import some
 from ..words import codes, faults
 from .host import STARTS_OF_PYTHON_SYMBOLS
@@ -34,6 +33,14 @@ _LIBRARY_OF_CUDA = (
     r"|npp\w+|nvrtc|nvJitLink|nvToolsExt|nvtx|nvjpeg|nvshmem|nvperf|nvvm|nvfatbin|nvblas)"
     r"(Lt|Mg|w|_\w+)?(-\w+)?\.so"
 )
+
+#: Libraries that torch had in some releases, by their starts, and in which.
+_OF_FORMER_TORCHES = {
+    "libtorch_cuda_cu.so": "CUDA builds of torch 1.8 to 2.0",
+    "libtorch_cuda_cpp.so": "CUDA builds of torch 1.8 to 2.0",
+    "libcaffe2": "torch 0.4 to 1.2",
+    "libtorch.so.1": "torch 1.0 to 1.2",
+}
 
 _CODES = {
     faults.CPU_TORCH_SWAPPED_IN: codes.CUDA_TORCH_NEEDED,
@@ -116,11 +123,13 @@ def _in_other_wheels(binary: BinaryRecord, missing: Sequence[str]) -> Finding:
 
 def _explain_missing(
     binary: BinaryRecord, runtime: Runtime, missing: tuple[str, ...], fault: faults.Fault
-) -> tuple[str, Cure]:
+) -> tuple[str, Fix]:
     """Why the first missing library is not here, and the fix."""
     first = missing[0][:200]
     torch = runtime.torch
-    unmet = next((r for r in binary.unmet if _may_hold(r, first)), None)
+    # A torch without metadata is here all the same.
+    unmet_ones = (r for r in binary.unmet if torch is None or _name_in(r) != "torch")
+    unmet = next((r for r in unmet_ones if _may_hold(r, first)), None)
     if unmet is not None and not runtime.is_ours(binary):
         why = f"{binary.file} needs {first}, and its package requires {unmet}, which is missing"
         return why, fixes.install_requirements(runtime.environment, unmet)
@@ -146,7 +155,7 @@ def _explain_missing(
 
 def _other_build_of_torch(
     binary: BinaryRecord, runtime: Runtime, missing: tuple[str, ...]
-) -> tuple[str, Cure]:
+) -> tuple[str, Fix]:
     torch = runtime.torch
     device = next((name for name in ("hip", "xpu") if name in missing[0]), "cuda").upper()
     major = cuda_major(missing) if device == "CUDA" else ""
@@ -158,20 +167,26 @@ def _other_build_of_torch(
     return why, fixes.same_cuda(binary, runtime, major)
 
 
-def _missing_of_torch(binary: BinaryRecord, runtime: Runtime, library: str) -> tuple[str, Cure]:
+def _missing_of_torch(binary: BinaryRecord, runtime: Runtime, library: str) -> tuple[str, Fix]:
     torch = runtime.torch
     if torch is None:
         fix = fixes.install_torch(runtime.environment, runtime.project)
         return f"{library} is a library of torch that is not here", fix
-    why = f"torch {torch.version} has no {library}"
+    former = next((of for s, of in _OF_FORMER_TORCHES.items() if library.startswith(s)), "")
+    built_for = f": {binary.file} was built for {former}, which had it" if former else ""
+    why = f"torch {torch.version} has no {library}{built_for}"
     if runtime.is_ours(binary):
         return why, fixes.reinstall_torch(runtime.environment, torch)
-    return why, fixes.rebuild(binary, runtime)
+    return why, fixes.fix_for(fixes.Wrong.BUILD, binary, runtime)
+
+
+def _name_in(requirement: str) -> str:
+    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0].lower()
 
 
 def _may_hold(requirement: str, library: str) -> bool:
     """Whether a distribution may hold a library: `nvidia-cudnn-cu12` holds `libcudnn.so.9`."""
-    name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0].lower()
+    name = _name_in(requirement)
     stem = library.removeprefix("lib").partition(".so")[0].lower()
     words = {part for part in re.split(r"[-_.]", name) if len(part) > 3 and part != "nvidia"}
     return any(stem.startswith(word) for word in words)
@@ -182,6 +197,8 @@ def _rank(library: str) -> int:
 
 
 def _fault_of_missing(library: str) -> faults.Fault:
+    if library.startswith(tuple(_OF_FORMER_TORCHES)):
+        return faults.TORCH_NOT_LOADED
     if is_torch_library(library):
         is_for_gpu = any(device in library for device in ("cuda", "hip", "xpu"))
         return faults.CPU_TORCH_SWAPPED_IN if is_for_gpu else faults.TORCH_NOT_LOADED
@@ -211,7 +228,7 @@ def check_symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         observed=f"{len(absent)} missing: {some(absent)}",
         needed="all found",
         why=f"no library that {binary.file} needs defines {absent[0][:200]}",
-        fix=fixes.rebuild(binary, runtime),
+        fix=fixes.fix_for(fixes.Wrong.BUILD, binary, runtime),
     )
 
 

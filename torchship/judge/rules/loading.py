@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from ..fixes import cures, fixes
+from .. import fixes
 from ..reading.binary import is_torch_symbol
 from ..records import (
     NOTE,
@@ -22,7 +22,7 @@ from ..records import (
     StaticTls,
     UndefinedSymbols,
 )
-from ..text import printable, some
+from ..text import printable, quoted, some
 from ..words import codes
 from .rule import LINKS, Check, Rule
 
@@ -70,7 +70,7 @@ def check_refused_library(binary: BinaryRecord, runtime: Runtime) -> Finding | N
         observed=f"{printable(file)}: {reason}",
         needed="a shared library",
         why=f"{binary.file} needs {file.name}, and {printable(file)} is no library ({reason})",
-        fix=fixes.put_back(binary, runtime),
+        fix=fixes.fix_for(fixes.Wrong.FILES, binary, runtime),
     )
 
 
@@ -89,7 +89,7 @@ def check_symbol_versions(binary: BinaryRecord, runtime: Runtime) -> Finding | N
         observed=f"{len(missing)} missing: {version} in {library}",
         needed=version,
         why=f"{needed_by} needs the version {version}, which {library} does not have",
-        fix=fixes.rebuild(binary, runtime),
+        fix=fixes.fix_for(fixes.Wrong.BUILD, binary, runtime),
     )
 
 
@@ -113,7 +113,7 @@ def check_symbols_of_libraries(binary: BinaryRecord, runtime: Runtime) -> Findin
         observed=f"{len(names)} missing in {library}: {some(of_torch or names)}",
         needed="all found",
         why=why,
-        fix=fixes.rebuild(binary, runtime),
+        fix=fixes.fix_for(fixes.Wrong.BUILD, binary, runtime),
     )
 
 
@@ -153,10 +153,10 @@ def check_executable_stack(binary: BinaryRecord, runtime: Runtime) -> Finding | 
         observed="an executable stack is asked for",
         needed="a file that asks for none",
         why=why,
-        fix=cures.command_in_words(
-            cures.CLEAR_STACK,
+        fix=fixes.command_in_words(
+            fixes.Kind.CLEAR_STACK,
             "with patchelf 0.18 or newer: {command}",
-            f"patchelf --clear-execstack {cures.quoted(file)}",
+            f"patchelf --clear-execstack {quoted(file)}",
         ),
     )
 
@@ -181,7 +181,7 @@ def check_static_tls(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         observed=f"{bytes_left} bytes are left",
         needed=f"{bytes_needed} bytes",
         why=f"{name} needs static thread-local storage, of which little is left at run time",
-        fix=cures.command_alone(cures.ENLARGE_TLS, f"export GLIBC_TUNABLES={tunable}"),
+        fix=fixes.command_alone(fixes.Kind.ENLARGE_TLS, f"export GLIBC_TUNABLES={tunable}"),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..fixes import cures
+from .. import fixes
 from ..records import NOTE, REJECTED, BinaryRecord, Finding, Runtime, dotted
 from ..words import codes
 from .cuda import binary_cuda
@@ -32,7 +32,7 @@ def check_miscompiled(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         needed="code for sm_100, which the same GPU runs",
         why=f"{binary.file} holds code for {own[0]} by nvcc {_CUDA_MAJOR}, which {consequence} "
         "without an error (causal-conv1d's issue 105)",
-        fix=cures.in_words(cures.BY_HAND, 'compile it without sm_103: TORCH_CUDA_ARCH_LIST="10.0"'),
+        fix=fixes.in_words('compile it without sm_103: TORCH_CUDA_ARCH_LIST="10.0"'),
     )
 
 

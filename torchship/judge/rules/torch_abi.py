@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .. import support
-from ..fixes import fixes
+from .. import fixes, support
 from ..reading.binary import is_symbol_of_torch
 from ..reading.layouts import OLDER_LAYOUTS, difference, layout_of
 from ..records import (
@@ -142,7 +141,7 @@ def _check_stable(
             observed=torch.version,
             needed=requirement,
             why=f"{binary.name} needs the stable ABI of torch {dotted(oldest)} or newer",
-            fix=fixes.fit_torch(runtime, binary),
+            fix=fixes.fix_for(fixes.Wrong.TORCH, binary, runtime),
         )
     if torch.version_tuple > newest_tested:
         return Finding(
@@ -204,7 +203,7 @@ def _older_than_served(
             f"{binary.name} was built for {label}; "
             f"torch {torch.version} is older than every torch that it serves"
         ),
-        fix=fixes.fit_torch(runtime, binary),
+        fix=fixes.fix_for(fixes.Wrong.TORCH, binary, runtime),
     )
 
 
@@ -220,14 +219,14 @@ def _unmeasured_torch(
             f"{binary.name} was built for {label}; "
             f"the class layout of torch {torch.version} was never measured"
         ),
-        fix=fixes.fit_torch(runtime, binary),
+        fix=fixes.fix_for(fixes.Wrong.TORCH, binary, runtime),
     )
 
 
 def _no_fingerprint(binary: BinaryRecord, runtime: Runtime, label: str) -> Finding:
-    fix = fixes.fit_torch(runtime, binary)
+    fix = fixes.fix_for(fixes.Wrong.TORCH, binary, runtime)
     if runtime.is_ours(binary):
-        fix = fixes.put_back(binary, runtime)
+        fix = fixes.fix_for(fixes.Wrong.FILES, binary, runtime)
     return Finding(
         status=REJECTED,
         code=codes.NO_FINGERPRINT,
@@ -256,7 +255,7 @@ def _other_layout(
             f"{binary.name} was built for {label}, torch {torch.version} lays its classes out "
             "differently: loading it would abort or compute wrongly"
         ),
-        fix=fixes.fit_torch(runtime, binary),
+        fix=fixes.fix_for(fixes.Wrong.TORCH, binary, runtime),
     )
 
 
@@ -274,7 +273,7 @@ def check_cxx_abi(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         requirement = f"flavour {recorded}, as its record says"
         code = codes.WRONG_CXX_FLAG
         why = f"{binary.file} was compiled with the wrong C++ ABI flag"
-        fix = fixes.rebuild(binary, runtime)
+        fix = fixes.fix_for(fixes.Wrong.BUILD, binary, runtime)
     elif torch.cxx11_abi is None:
         status = UNKNOWN
         code = codes.CXX_ABI_UNKNOWN
@@ -285,7 +284,7 @@ def check_cxx_abi(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     elif torch.cxx11_abi != flavour:
         observed = f"torch {torch.version} of flavour {torch.cxx11_abi}"
         why = f"{binary.name} has the C++11 ABI {requirement}, but this torch has {torch.cxx11_abi}"
-        fix = fixes.fit_torch(runtime, binary)
+        fix = fixes.fix_for(fixes.Wrong.TORCH, binary, runtime)
     else:
         flavour_here = f"flavour {torch.cxx11_abi}"
         return Finding(status=OK, observed=flavour_here, needed=requirement)
@@ -343,7 +342,7 @@ def check_torch_symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | Non
         observed=f"{len(missing)} of {count} missing: {some(missing)}",
         needed=requirement,
         why=f"torch {torch.version} lacks symbols that {binary.file} needs",
-        fix=fixes.fit_torch(runtime, binary),
+        fix=fixes.fix_for(fixes.Wrong.TORCH, binary, runtime),
     )
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..fixes import fixes
+from .. import fixes
 from ..reading.layouts import FATAL_TO_REGISTER, LAYOUTS, difference, layout_of, minors_with
 from ..reading.named_torch import Minor, built_for
 from ..records import (
@@ -119,7 +119,7 @@ def _nothing_vouches(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime
             f"nothing says for which torch {binary.file} was built, "
             "and another class layout could crash the process"
         ),
-        fix=fixes.fit_torch(runtime, binary),
+        fix=fixes.fix_for(fixes.Wrong.TORCH, binary, runtime),
     )
 
 
@@ -141,7 +141,7 @@ def _other_minors(
         observed=torch.version,
         needed=f"{label}, or one of the same layout",
         why=f"{binary.file} was built for {label} ({targets[oldest]}); {conclusion}",
-        fix=fixes.fit_torch(runtime, binary),
+        fix=fixes.fix_for(fixes.Wrong.TORCH, binary, runtime),
     )
 
 

@@ -7,12 +7,10 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from .. import support
+from .. import fixes, support
 from ..cache import source_root
-from ..fixes import cures, fixes
-from ..fixes.cures import Cure, command_in_words, in_words
 from ..project import Project
-from ..records import REJECTED, Environment, Finding, Runtime, parse_file_name
+from ..records import REJECTED, Environment, Finding, Fix, Runtime, parse_file_name
 from ..text import printable, read_regular, some
 from ..words import codes, faults
 from .selection import Selection
@@ -60,7 +58,7 @@ def explain(
 
 
 def _package_files(
-    *, observed: str, needed: str, why: str, fix: Cure, code: codes.Code = codes.PACKAGE_FILES
+    *, observed: str, needed: str, why: str, fix: Fix, code: codes.Code = codes.PACKAGE_FILES
 ) -> Finding:
     return Finding(
         dimension="package files",
@@ -91,7 +89,7 @@ def no_binaries(runtime: Runtime) -> Finding:
             needed=f"the installed package {printable(installed[0])}",
             why="the source folder shadows the installed package",
             code=codes.SOURCE_FOLDER,
-            fix=in_words(cures.BY_HAND, "start Python in another folder"),
+            fix=fixes.in_words("start Python in another folder"),
         )
     return _package_files(
         observed=f"{package}, a source folder without binaries",
@@ -135,7 +133,9 @@ def no_cuda(selection: Selection, runtime: Runtime) -> Finding:
     fix = fixes.fit_torch(runtime)
     build = fixes.build(runtime.project)
     if fix != build and fix.command:
-        fix = command_in_words(cures.INSTALL_PROJECT, f"{{command}}   (or: {build})", fix.command)
+        fix = fixes.command_in_words(
+            fixes.Kind.INSTALL_PROJECT, f"{{command}}   (or: {build})", fix.command
+        )
     if selection.forced:
         variable = runtime.project.variable("VARIANT")
         observed = f"variant {selection.forced}, forced by {variable}"

@@ -93,7 +93,7 @@ def _for_import(binary: BinaryRecord, runtime: Runtime) -> Runtime:
     """What an import of the package looks up for one of its own files."""
     key = str(binary.path)
     if binary.kind == "glue" and runtime.torch and key not in runtime.missing_symbols:
-        missing = torch_probe.missing_symbols(binary, runtime.torch)
+        missing = torch_probe.missing_in_process(binary, runtime.torch)
         runtime = _with_symbols(binary, runtime, missing)
     if needs_cuda(binary) and key not in runtime.missing_libraries:
         from ..linking.after_torch import missing_libraries  # an ordinary import does not need it

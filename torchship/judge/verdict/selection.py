@@ -8,7 +8,7 @@ that a report can say why a file was not chosen.
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
-from ..fixes import cures
+from .. import fixes
 from ..project import NOBODY, Project, Record
 from ..records import (
     Finding,
@@ -66,7 +66,7 @@ class Selection(Record, kw_only=True):
                         f"{variable} asks for {self.forced}, which does not fit: "
                         f"{verdict.cause.why}"
                     ),
-                    fix=cures.command_alone(cures.UNSET_VARIABLE, f"unset {variable}"),
+                    fix=fixes.command_alone(fixes.Kind.UNSET_VARIABLE, f"unset {variable}"),
                 )
         return None
 

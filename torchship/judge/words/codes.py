@@ -245,6 +245,7 @@ NO_FILE_FOR_TORCH = Code("TD708", "The package has no file for this torch")
 HIDDEN_COPY = Code("TD709", "A copy of the package that Python never imports")
 WRITTEN_FOR_ANOTHER_TORCH = Code("TD710", "The package's Python was written for another torch")
 OPTIONAL_PART = Code("TD711", "A part of the package does not work here, and is optional")
+NAME_ALONE = Code("TD712", "A placeholder, or another project of that name")
 
 NVCC_MISMATCH = Code("TD801", "nvcc has another CUDA version than torch")
 NO_TOOLKIT = Code("TD802", "No CUDA toolkit was found")

@@ -414,6 +414,11 @@ MESSAGES: tuple[Message, ...] = (
         r"|same name and the same overload name multiple times",
     ),
     Message(
+        'generic_type: type "Config" is already registered!',
+        codes.REGISTERED_TWICE,
+        r'generic_type: type "[^"]{1,200}" is already registered',
+    ),
+    Message(
         "operator torchvision::nms does not exist",
         codes.OPERATOR_MISSING,
         r"operator \S{1,200} does not exist|Couldn't load custom C\+\+ ops"

@@ -8,7 +8,6 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from ..fixes.cures import Cure
 from ..project import Record
 from ..records import (
     NOT_LOOKED_AT,
@@ -17,6 +16,7 @@ from ..records import (
     REJECTED,
     UNKNOWN,
     Finding,
+    Fix,
     Runtime,
     TorchInstall,
     Verdict,
@@ -33,11 +33,14 @@ _LEAST_WIDTH, _MOST_WIDTH = 60, 100
 def shorten(message: str, prefix: str = sys.prefix) -> str:
     """Printable text: `~` replaces the home folder, `$PREFIX` the folder of the environment that
     is spoken of, by default that of the Python that runs.
-
-    A cure keeps its paths, so that its command can be typed as it is.
     """
     home = os.path.expanduser("~")  # noqa: PTH111
     return _shortened(message, [(prefix, "$PREFIX"), (home, "~")])
+
+
+def shorten_fix(fix: Fix, prefix: str = sys.prefix) -> str:
+    """As `shorten`; a command keeps its paths, so that it can be typed as it is."""
+    return printable(fix.text) if fix.command else shorten(fix.text, prefix)
 
 
 def shorten_home(message: str) -> str:
@@ -47,8 +50,6 @@ def shorten_home(message: str) -> str:
 
 def _shortened(message: str, names: Sequence[tuple[str, str]]) -> str:
     line = printable(message)
-    if isinstance(message, Cure) and message.command:
-        return line
     # Neither "/" nor "~", which `expanduser` returns without a home folder, is replaced.
     for folder, name in names:
         if len(folder) > 1:
@@ -79,6 +80,8 @@ def _plain(value: object, prefix: str) -> object:
     if isinstance(value, Finding):
         fields = {name: _plain(field, prefix) for name, field in value._asdict().items()}
         return {**fields, "command": printable(value.fix.command)}
+    if isinstance(value, Fix):
+        return shorten_fix(value, prefix)
     if isinstance(value, Record):
         return _plain(value._asdict(), prefix)
     if isinstance(value, Mapping):

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from ...project.render import Names, render_frame
 from ...project.workflows import Shape
 from .. import ReleaseError
 from ..paths import write_atomically
-from . import cibuildwheel, evidence, support_table
+from . import cibuildwheel, evidence, support_table, templates
 from .build_schema import Build
 from .cells import STDLIB, all_cells, for_conda, render
 from .feedstock import FOLDER, feedstock_files
@@ -39,6 +39,10 @@ _ARM = "linux-aarch64"
 # `{pythons}`, `{default_torch}`, `{license_files}` of pyproject.toml, or what follows from
 # `build:`: `{conda_requirements}`, `{cuda_run}` and `{cuda_host}`.
 NAMED = re.compile(r"^( *(?:- |[\w-]+(?::| =) ))(.*)  #= (.*)$", re.MULTILINE)
+
+
+#: In a page, a fact of `facts_in_prose` stands between two comments, of which one has its name.
+IN_PROSE = re.compile(r"(<!--=([a-z-]+)-->)(.*?)<!--/-->")
 
 
 class Part(NamedTuple):
@@ -80,7 +84,42 @@ def expected(settings: Settings) -> dict[Path, str]:
         old = files.get(path) or (repo / path).read_text(encoding="utf-8")
         if f"{part.name}:" in old:  # nor must a page of the author's have the part
             files[path] = filled(path, old, part)
+    files.update(_pages(matrix, repo, files))
+    if (repo / templates.FOLDER).is_dir():
+        files.update(templates.expected_templates(repo, expected))
     return files
+
+
+def _pages(matrix: Matrix, repo: Path, files: Mapping[Path, str]) -> Iterator[tuple[Path, str]]:
+    """The pages whose prose names torches of the matrix."""
+    values = facts_in_prose(matrix)
+    paths = [repo / "README.md", *sorted((repo / "docs").rglob("*.md"))]
+    for path in paths:
+        name = path.relative_to(repo)
+        content = files.get(name) or (path.read_text(encoding="utf-8") if path.exists() else "")
+        for fact in {found[2] for found in IN_PROSE.finditer(content)} - values.keys():
+            raise ReleaseError(
+                f"{name}: <!--={fact}--> names no fact; there are {', '.join(values)}"
+            )
+        if IN_PROSE.search(content):
+            yield name, IN_PROSE.sub(lambda found: f"{found[1]}{values[found[2]]}<!--/-->", content)
+
+
+def facts_in_prose(matrix: Matrix) -> dict[str, str]:
+    """What pages say of the torches of the matrix, by its name."""
+    minors = matrix.minors()
+    own_glue = [minor for minor in minors if matrix.torch[minor].aten]
+    two_abis = [minor for minor in minors if len(matrix.torch[minor].abis) > 1]
+    return {
+        "oldest-torch": minors[0],
+        "newest-torch": minors[-1],
+        "torches-with-own-glue": _range(own_glue),
+        "torches-with-two-abis": _range(two_abis),
+    }
+
+
+def _range(minors: Sequence[str]) -> str:
+    return " to ".join(dict.fromkeys([minors[0], minors[-1]])) if minors else "none"
 
 
 def _workflows(settings: Settings) -> Iterator[tuple[Path, str]]:
@@ -137,6 +176,7 @@ def _parts(settings: Settings) -> Iterator[tuple[Path, Part]]:
         yield PYPROJECT, Part("cibuildwheel", cibuildwheel.table(settings), comment="# {}")
     yield Path("README.md"), Part("support-table", support_table.brief(matrix))
     yield Path("docs/ship/release.md"), Part("glibc", floors(matrix))
+    yield Path("docs/ship/costs.md"), Part("costs", f"\n{support_table.costs(matrix)}\n\n")
     if not (settings.repo / SUPPORT_PAGE).exists():
         return
     for name in matrix.platforms:
@@ -262,6 +302,7 @@ def project_variables(matrix: Matrix) -> str:
         "PACKAGE": project.package,
         "NAMESPACE": project.namespace,
         "PREFIX": project.prefix,
+        "OLDEST_TORCH": matrix.minors()[0],
         "DEFAULT_TORCH": matrix.torch[matrix.package.default_torch].release,
     }
     for name, value in values.items():

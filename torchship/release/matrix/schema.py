@@ -1,6 +1,6 @@
 """The schema of build_matrix.yaml.
 
-The module `matrix` finds contradictions between its values.
+The module `load` finds contradictions between its values.
 """
 
 from typing import Annotated, Any, Literal

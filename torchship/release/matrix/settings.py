@@ -140,14 +140,17 @@ class Settings:
 
     @property
     def channel(self) -> Path:
+        """The conda packages that this run makes, indexed."""
         return self.dist / "channel"
 
     @property
     def index(self) -> Path:
+        """An index for pip, with a folder for each distribution."""
         return self.dist / "simple"
 
     @property
     def thin_wheels(self) -> Path:
+        """The thin wheels, which lie in the index in the folder of the project's distribution."""
         return self.index / self.project.distribution
 
     @property

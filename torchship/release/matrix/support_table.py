@@ -158,3 +158,20 @@ def _worst_errors(environments: Sequence[Environment]) -> str:
         for dtype, error in entry.worst.items():
             worst[dtype] = max(error, worst.get(dtype, 0.0))
     return ", ".join(f"{dtype} {error:.0e}" for dtype, error in worst.items()) or "none seen"
+
+
+def costs(matrix: Matrix) -> str:
+    """How many binaries the usual way would need for the matrix, and how many it has."""
+    torches = matrix.torch.values()
+    pairs = sum(len(torch.pythons) for torch in torches)
+    glues = 1 + sum(len(torch.abis) for torch in torches if torch.aten)
+    counts = {
+        "torch minors": len(matrix.torch),
+        "Pythons": len(matrix.package.pythons),
+        "pairs of them for which PyPI has a torch": pairs,
+        "extensions that the usual way compiles, CPU and CUDA": 2 * pairs,
+        "glue objects here, one a torch ABI": glues,
+        "kernel objects here, one a CUDA major and one for the CPU": len(matrix.kernels),
+    }
+    rows = [row(what, str(count)) for what, count in counts.items()]
+    return "\n".join([row("what", "how many"), "|---" * 2 + "|", *rows])

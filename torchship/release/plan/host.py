@@ -1,4 +1,4 @@
-"""Finds this machine's compilers and torch, and the reason why the machine cannot build a cell."""
+"""Finds what this machine has, which cells a run takes, and why the machine cannot build a cell."""
 
 import os
 import re

@@ -79,10 +79,18 @@ class Plan:
         return Inputs(self.settings)
 
     def add(self, task: AnyTask, subject: Cell | Tool | None = None) -> AnyTask:
-        """Adds a task, or finds the one of its name; notes that it serves the cell or the tool."""
+        """Adds a task, or finds the same one; notes that it serves the cell or the tool.
+
+        Raises ValueError if the plan has another task of this name.
+        """
         planned = self.tasks.setdefault(task.name, task)
         if not isinstance(planned, type(task)):
-            raise TypeError(f"{task.name}: got {type(task)}, the plan has {type(planned)}")
+            raise ValueError(f"{task.name}: got {type(task)}, the plan has {type(planned)}")
+        if differing := planned.differs(task):
+            raise ValueError(
+                f"{task.name}: is in the plan with another {', '.join(differing)}; what differs "
+                "needs another name"
+            )
         if subject and subject.name not in planned.cells:
             planned.cells.append(subject.name)
         return planned

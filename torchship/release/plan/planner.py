@@ -1,6 +1,8 @@
 """Plans a run: the steps of each cell and tool, in the order of a release.
 
-A step says itself when it is planned and what it needs, so a further one is a line in a list here.
+A step says itself when it is planned and what it needs, so a further one is its class in `steps`
+and a line in a list here. A step plans what it needs: with `Audit` come the objects that it checks,
+and with them their toolkits and their torch. Who asks first adds a step, the others get that one.
 """
 
 from typing import Any
@@ -23,7 +25,7 @@ from ..steps.tools.packing import (
 from ..steps.verify.runs import InstallWheel, RunExample, RunFatWheel
 from .plan import Plan
 
-#: What every cell gets, and what it gets if packages are made.
+#: What every cell gets, with what is compiled for it; and what it gets if packages are made.
 COMPILING: tuple[type[CellStep[Any]], ...] = (Audit,)
 PACKING: tuple[type[CellStep[Any]], ...] = (
     PackWheel,

@@ -79,75 +79,79 @@ class Finished:
         return [path for path, own_kind in wholes if own_kind == kind]
 
 
-def collect(run: Finished) -> Manifest:
+def collect(finished: Finished) -> Manifest:
     """The manifest of a run."""
-    settings = run.settings
-    host = host_facts(run.plan.host)
+    settings = finished.settings
+    host = host_facts(finished.plan.host)
     host_key = hashlib.sha256(host.model_dump_json().encode()).hexdigest()[:8]
     every_cell = all_cells(settings.matrix)
     names = [cell.name for cell in every_cell]
-    cells = _cells(run, host_key)
-    tools = _tools(run, host_key)
-    channel = run.plan.channel
+    cells = _cells(finished, host_key)
+    tools = _tools(finished, host_key)
+    channel = finished.plan.channel
     return Manifest(
         package=settings.project.distribution,
         version=settings.project.version,
         commit=commit(settings),
-        clean=run.clean,
-        changed=run.changed,
-        sources=run.sources,
+        clean=finished.clean,
+        changed=finished.changed,
+        sources=finished.sources,
         source_date=source_date(settings.project, os.environ),
         base_channel=redacted(channel) if channel else None,
-        shard=run.shard,
+        shard=finished.shard,
         made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        seconds=run.seconds,
+        seconds=finished.seconds,
         total=len(every_cell),
         missing=missing(names, cells),
         optional=[cell.name for cell in every_cell if cell.optional],
         cells=cells,
         tools=tools,
-        binaries=_binaries(run),
-        artefacts=_artefacts_of(run, cells, tools),
-        facts=_facts(run),
-        hosts={host_key: host, **_earlier_hosts(run, [*cells.values(), *tools.values()])},
+        binaries=_binaries(finished),
+        artefacts=_artefacts_of(finished, cells, tools),
+        facts=_facts(finished),
+        hosts={host_key: host, **_earlier_hosts(finished, [*cells.values(), *tools.values()])},
     )
 
 
-def _cells(run: Finished, host: str) -> dict[str, CellEntry]:
+def _cells(finished: Finished, host: str) -> dict[str, CellEntry]:
     """The entries of this run's cells, and of those that it kept, in the order of the matrix."""
-    every_cell = all_cells(run.settings.matrix)
-    wheels = {name: run.settings.dist / str(entry.wheel) for name, entry in run.kept.items()}
+    every_cell = all_cells(finished.settings.matrix)
+    wheels = {
+        name: finished.settings.dist / str(entry.wheel) for name, entry in finished.kept.items()
+    }
     cells = {
         cell.name: CellEntry(
             state="skipped",
-            reason=run.skipped[cell.name],
+            reason=finished.skipped[cell.name],
             torch=cell.torch.release,
             host=host,
         )
         for cell in every_cell
-        if cell.name in run.skipped
+        if cell.name in finished.skipped
     }
-    cells |= {name: run.kept[name] for name in agreeing(wheels, run.whole("fat"))}
-    cells |= {cell.name: _entry(cell, run, host) for cell in run.plan.cells}
+    cells |= {name: finished.kept[name] for name in agreeing(wheels, finished.whole("fat"))}
+    cells |= {cell.name: _entry(cell, finished, host) for cell in finished.plan.cells}
     return {cell.name: cells[cell.name] for cell in every_cell if cell.name in cells}
 
 
-def _tools(run: Finished, host: str) -> dict[str, ToolEntry]:
+def _tools(finished: Finished, host: str) -> dict[str, ToolEntry]:
     """The entries of this run's tools, and of those that it kept, in the order of the matrix."""
     entries = {
-        **run.kept_tools,
-        **{tool.name: _tool_entry(tool, run, host) for tool in run.plan.tools},
+        **finished.kept_tools,
+        **{tool.name: _tool_entry(tool, finished, host) for tool in finished.plan.tools},
     }
     return {
-        tool.name: entries[tool.name] for tool in run.settings.matrix.tools if tool.name in entries
+        tool.name: entries[tool.name]
+        for tool in finished.settings.matrix.tools
+        if tool.name in entries
     }
 
 
-def _tool_entry(tool: Tool, run: Finished, host: str) -> ToolEntry:
+def _tool_entry(tool: Tool, finished: Finished, host: str) -> ToolEntry:
     """The manifest's entry of a tool; also joins the logs of the tool's steps in its log."""
-    steps = _Steps.of(tool.name, run)
-    parts = run.parts_of(tool.name)
-    dist = run.settings.dist
+    steps = _Steps.of(tool.name, finished)
+    parts = finished.parts_of(tool.name)
+    dist = finished.settings.dist
     files = [path.relative_to(dist).as_posix() for part in parts.values() for path in part.files]
     state = _state(steps.unfinished, is_packed=bool(files))
     return ToolEntry(
@@ -155,15 +159,17 @@ def _tool_entry(tool: Tool, run: Finished, host: str) -> ToolEntry:
         reason=steps.reason,
         files=[] if state == "failed" else files,  # nobody gets what a failed tool packed
         steps=steps.seconds,
-        log=steps.write_log(tool.name, run.settings),
+        log=steps.write_log(tool.name, finished.settings),
         host=host,
         facts={step: dict(part.facts) for step, part in parts.items() if part.facts},
     )
 
 
-def _earlier_hosts(run: Finished, entries: Sequence[CellEntry | ToolEntry]) -> dict[str, HostFacts]:
+def _earlier_hosts(
+    finished: Finished, entries: Sequence[CellEntry | ToolEntry]
+) -> dict[str, HostFacts]:
     """The hosts of earlier runs that made what is still there."""
-    hosts = run.previous.hosts if run.previous else {}
+    hosts = finished.previous.hosts if finished.previous else {}
     used = {entry.host for entry in entries}
     return {key: host for key, host in hosts.items() if key in used}
 
@@ -180,16 +186,16 @@ def missing(order: Sequence[str], cells: Mapping[str, CellEntry]) -> dict[str, s
 
 
 def _artefacts_of(
-    run: Finished, cells: Mapping[str, CellEntry], tools: Mapping[str, ToolEntry]
+    finished: Finished, cells: Mapping[str, CellEntry], tools: Mapping[str, ToolEntry]
 ) -> list[Artefact]:
     """The artefacts of a run; none if the checkout changed, as their sources are not known."""
-    if run.changed:
+    if finished.changed:
         return []
     return artefacts(
         cells,
-        run.settings.dist,
-        sdists=run.whole("sdist"),
-        fat_wheels=run.whole("fat"),
+        finished.settings.dist,
+        sdists=finished.whole("sdist"),
+        fat_wheels=finished.whole("fat"),
         tools=tools,
     )
 
@@ -229,11 +235,11 @@ def _artefact(path: Path, dist: Path, kind: Kind, cells: list[str]) -> Artefact:
     )
 
 
-def _entry(cell: Cell, run: Finished, host: str) -> CellEntry:
+def _entry(cell: Cell, finished: Finished, host: str) -> CellEntry:
     """The manifest's entry of a cell; also joins the logs of the cell's steps in its log."""
-    steps = _Steps.of(cell.name, run)
-    parts = run.parts_of(cell.name)
-    dist = run.settings.dist
+    steps = _Steps.of(cell.name, finished)
+    parts = finished.parts_of(cell.name)
+    dist = finished.settings.dist
     wheels = [part.wheel.relative_to(dist).as_posix() for part in parts.values() if part.wheel]
     packages = [part.conda.relative_to(dist).as_posix() for part in parts.values() if part.conda]
     wheel = next(iter(wheels), None)
@@ -246,7 +252,7 @@ def _entry(cell: Cell, run: Finished, host: str) -> CellEntry:
         conda=next(iter(packages), None),
         runs=list(_runs(cell, parts)),
         steps=steps.seconds,
-        log=steps.write_log(cell.name, run.settings),
+        log=steps.write_log(cell.name, finished.settings),
         host=host,
         facts={step: dict(part.facts) for step, part in parts.items() if part.facts},
     )
@@ -258,9 +264,9 @@ class _Steps(NamedTuple):
     outcomes: Sequence[Outcome]
 
     @classmethod
-    def of(cls, name: str, run: Finished) -> "_Steps":
-        steps = [task.name for task in run.plan.tasks.values() if name in task.cells]
-        return cls([run.outcomes[step] for step in steps])
+    def of(cls, name: str, finished: Finished) -> "_Steps":
+        steps = [task.name for task in finished.plan.tasks.values() if name in task.cells]
+        return cls([finished.outcomes[step] for step in steps])
 
     @property
     def unfinished(self) -> list[Outcome]:
@@ -313,20 +319,20 @@ def _runs(cell: Cell, parts: Mapping[str, Part]) -> Iterator[Run]:
         yield Run(kind="gpu", ran=False, why_not=NO_GPU)
 
 
-def _binaries(run: Finished) -> dict[str, Binary]:
+def _binaries(finished: Finished) -> dict[str, Binary]:
     """The binaries of this run, and those of kept cells from the previous run, by name."""
-    kept = {name for cell in run.kept.values() for name in cell.binaries}
-    earlier = run.previous.binaries if run.previous else {}
+    kept = {name for cell in finished.kept.values() for name in cell.binaries}
+    earlier = finished.previous.binaries if finished.previous else {}
     binaries = {name: binary for name, binary in earlier.items() if name in kept}
-    for part in run.parts.values():
+    for part in finished.parts.values():
         binaries |= part.binaries
     return dict(sorted(binaries.items()))
 
 
-def _facts(run: Finished) -> dict[str, dict[str, Any]]:
+def _facts(finished: Finished) -> dict[str, dict[str, Any]]:
     """What steps that serve no single cell or tool know, by the steps' names."""
-    whole = [task.name for task in run.plan.tasks.values() if not task.cells]
-    return {name: dict(run.parts[name].facts) for name in whole if run.parts[name].facts}
+    whole = [task.name for task in finished.plan.tasks.values() if not task.cells]
+    return {name: dict(finished.parts[name].facts) for name in whole if finished.parts[name].facts}
 
 
 def host_facts(host: Host) -> HostFacts:

@@ -7,8 +7,10 @@ from dataclasses import asdict, dataclass
 
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from ..matrix.cells import Cell
 from ..matrix.schema import Tool
@@ -53,25 +55,31 @@ def list_cells(cells: Sequence[Cell], host: Host, settings: Settings, console: C
     title = f"cells of build_matrix.yaml for {settings.platform} ({how})"
     tools = ", ".join(tool.name for tool in settings.matrix.tools)
     table = Table(title=title, caption=f"and for every platform: {tools}" if tools else None)
-    for name in ("cell", "torch", "C++", "ABI", "kernels", "buildable here"):
-        table.add_column(name, no_wrap=name != "buildable here", overflow="fold")
+    for name in ("cell", "torch", "C++", "ABI", "kernels", "here"):
+        table.add_column(name, no_wrap=True)
+    notes: dict[str, list[str]] = {}
     for cell in cells:
         facts = cell_facts(cell, host, settings)
         name = facts.cell
         name += " (host)" if facts.fits_host else ""
         name += " (optional)" if facts.optional else ""
-        verdict = f"no: {facts.reason}"
-        if facts.buildable:
-            verdict = f"yes, {facts.toolchain}" if facts.toolchain else "yes"
+        verdict = "yes" if facts.buildable else "no"
+        if facts.toolchain or facts.reason:
+            note = f"yes, by {facts.toolchain}" if facts.buildable else f"no: {facts.reason}"
+            notes.setdefault(note, []).append(facts.cell)
         table.add_row(
             name,
             facts.torch,
             str(facts.cxx),
             str(facts.abi),
             ", ".join(facts.kernels),
-            escape(verdict),
+            verdict,
         )
     console.print(table)
+    # Below the table, since several cells share a long reason.
+    for note, names in notes.items():
+        console.print(", ".join(names), highlight=False)
+        console.print(Padding(Text(note), (0, 0, 0, 2)))
 
 
 def cell_facts(cell: Cell, host: Host, settings: Settings) -> CellFacts:
@@ -196,7 +204,11 @@ def summary(
     """A row for each cell and tool: the state, the time, the artefacts, and why something was not
     done.
     """
-    table = Table(title=f"{manifest.package} release", title_justify="left")
+    table = Table(
+        title=f"{manifest.package} release",
+        title_justify="left",
+        caption="seconds: of all steps, which run side by side",
+    )
     for name in ("cell", "state", "seconds", "artifacts, or the reason"):
         table.add_column(name, overflow="fold", no_wrap=name == "cell")
     for cell in cells:

@@ -36,7 +36,7 @@ PATIENCE = 3.0  # seconds to wait for the lock of another run
 
 @dataclass
 class Release:
-    """A run with the options of the command line, which `__main__` explains."""
+    """A run with the options of the command line, which `options.Build` explains."""
 
     selectors: Sequence[str]
     settings: Settings

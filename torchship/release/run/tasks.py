@@ -111,6 +111,11 @@ class Task(ABC, Generic[MadeCovariant]):
         """The tasks that come before this one."""
         return tuple(dict.fromkeys([*self.reads, *self.after]))
 
+    def differs(self, other: "Task[Any]") -> list[str]:
+        """The fields that another task of this class has otherwise, but for `cells`."""
+        names = [entry.name for entry in fields(self) if entry.name != "cells"]
+        return [name for name in names if getattr(self, name) != getattr(other, name)]
+
     def __str__(self) -> str:
         return self.name
 

@@ -25,7 +25,7 @@ class Part:
 
     `wheel` and `conda` are the files of a cell, `files` those of a tool, `whole` a file of no
     single cell with its kind. `facts` is what only the step knows; every entry that the step
-    serves keeps it under the step's kind, and a merge keeps it, too.
+    serves keeps it under the step's name, and a merge keeps it, too.
     """
 
     wheel: Path | None = None

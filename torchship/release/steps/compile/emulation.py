@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ....builder import HostCompiler
 from ...matrix.cells import Cell
+from ...matrix.schema import Tool
 from ...matrix.settings import Settings
 from ...paths import fresh, write_script
 from ...plan.plan import Plan
@@ -127,6 +128,16 @@ class UnpackPython(FileTask):
     debian: str
     minor: str
 
+    @classmethod
+    def plan(cls, subject: Cell | Tool, plan: Plan) -> "UnpackPython":
+        settings = plan.settings
+        step = cls(
+            name="root",
+            debian=settings.matrix.platforms[settings.platform].debian,
+            minor=plan.host.python_minor,
+        )
+        return plan.add(step, subject)
+
     def run(self, context: Context) -> Sequence[Path]:
         settings = context.settings
         python = python_of(settings)
@@ -157,13 +168,6 @@ def natives(cell: Cell, settings: Settings) -> tuple[Path, ...]:
     return (settings.native_binaries / name / f"{name}.so",)
 
 
-def tasks(cell: Cell, plan: Plan) -> Tasks:
+def tasks(subject: Cell | Tool, plan: Plan) -> Tasks:
     """What must be done before another platform's Python runs; nothing on this machine's own."""
-    if not plan.settings.is_foreign:
-        return ()
-    step = UnpackPython(
-        name="root",
-        debian=plan.settings.matrix.platforms[cell.platform].debian,
-        minor=plan.host.python_minor,
-    )
-    return (plan.add(step, cell),)
+    return (UnpackPython.plan(subject, plan),) if plan.settings.is_foreign else ()

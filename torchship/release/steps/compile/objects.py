@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from ....builder import BuildRequest, ClangToolkit, CudaToolkit, execute, plan
+from ....builder import BuildRequest, ClangToolkit, CudaToolkit, execute
+from ....builder import plan as plan_build
 from ....judge.machine.torch_probe import find_torch
 from ....judge.reading.binary import read_binary
 from ... import ReleaseError
@@ -225,5 +226,5 @@ def build(context: Context, request: BuildRequest) -> list[Path]:
     Returns the shared objects.
     """
     objects = fresh(request.out_dir) / "objects"
-    execute(plan(request), objects, context.jobs, context.log.write)
+    execute(plan_build(request), objects, context.jobs, context.log.write)
     return sorted(request.out_dir.glob("*.so"))

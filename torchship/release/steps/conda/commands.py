@@ -1,4 +1,4 @@
-"""The command lines of `conda_worker`: one function for each of its commands."""
+"""The command lines of `worker.py`: one function for each of its commands."""
 
 import sys
 from collections.abc import Sequence

@@ -55,7 +55,7 @@ def worker_env(settings: Settings, **extra: str) -> dict[str, str]:
 def run_worker(
     log: Log, command: Sequence[str], variables: Mapping[str, str] | None = None
 ) -> None:
-    """Runs a command line of `conda_commands`, with these environment variables."""
+    """Runs a command line of `commands.py`, with these environment variables."""
     cache = str(log.settings.cache / "rattler")
     env = worker_env(log.settings, RATTLER_CACHE_DIR=cache, **(variables or {}))
     log.run(command, env=env)
@@ -117,7 +117,7 @@ class MakeBootstrapChannel(CheckTask):
             wheels=DownloadWheels.plan(subject, plan),
             torch=torch,
             python=plan.host.python,
-            after=emulation.tasks(subject, plan) if isinstance(subject, Cell) else (),
+            after=emulation.tasks(subject, plan),
         )
         return plan.add(step, subject)
 

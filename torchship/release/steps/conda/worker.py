@@ -4,7 +4,7 @@
     python -m torchship.release.steps.conda.worker --help
 
 Each command runs in a process of its own: a log then gets the output of one task alone, and both
-libraries read the environment only once in a process. `conda_commands` makes the command lines.
+libraries read the environment only once in a process. `commands.py` makes the command lines.
 """
 
 from __future__ import annotations

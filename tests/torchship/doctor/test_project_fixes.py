@@ -1,4 +1,4 @@
-"""Every cure, carried out: an environment with the fault, the command that the checker names for
+"""Every fix, carried out: an environment with the fault, the command that the checker names for
 it, typed into a shell, and the same environment without the fault.
 
 The numbers are those of the classes. 4 and 7 need a GPU (test_compat_gpu.py); 5 asks for another
@@ -31,8 +31,7 @@ from test_compat_faults import elf_hash, judged
 
 from torchship.builder import BuildError, BuildRequest, plan
 from torchship.builder.cuda_toolkit import parse_architectures
-from torchship.judge import find_torch
-from torchship.judge.fixes import cures
+from torchship.judge import find_torch, fixes
 from torchship.judge.reading import layouts
 from torchship.judge.reading.elf import Elf
 from torchship.judge.words import codes, faults
@@ -48,7 +47,7 @@ IMPORT = textwrap.dedent(
         scale(torch.ones(3), 2.0)
         print(json.dumps({"fault": None, "fix": ""}))
     except ImportError as error:
-        print(json.dumps({"fault": error.finding.fault, "fix": error.finding.fix}))
+        print(json.dumps({"fault": error.finding.fault, "fix": error.finding.fix.text}))
     """
 )
 
@@ -101,15 +100,15 @@ class Place:
         return process.stdout
 
     def tries(self, program: str = IMPORT) -> dict[str, Any]:
-        """The class of the fault and the cure that a program gets; no fault where it works."""
+        """The class of the fault and the fix that a program gets; no fault where it works."""
         (self.folder / "program.py").write_text(program)
         result: dict[str, Any] = json.loads(self.type("python program.py").splitlines()[-1])
         return result
 
-    def is_cured_of(self, fault: int, cache: Path | None = None) -> str:
-        """The fault is there, its cure is carried out, the fault is gone; returns the cure.
+    def is_mended_of(self, fault: int, cache: Path | None = None) -> str:
+        """The fault is there, its fix is carried out, the fault is gone; returns the fix.
 
-        `cache` is where the cure builds: the tests share what one of them has compiled.
+        `cache` is where the fix builds: the tests share what one of them has compiled.
         """
         before = self.tries()
         assert before["fault"] == fault
@@ -162,7 +161,7 @@ def foreign_glue(place: Place, name: str, layout: dict[str, int], **record: obje
 
 
 @pytest.mark.slow
-@carries_out(cures.BUILD_PROJECT)
+@carries_out(fixes.Kind.BUILD_PROJECT)
 def test_1_a_build_mends_a_glue_of_another_torch(place: Place, built: Path) -> None:
     torch = find_torch()
     minor = next(
@@ -171,7 +170,7 @@ def test_1_a_build_mends_a_glue_of_another_torch(place: Place, built: Path) -> N
     name = f"aten{minor[0]}{minor[1]}-abi{torch.cxx11_abi}"
     target = f"{minor[0]}.{minor[1]}"
     foreign_glue(place, name, layouts.LAYOUTS[minor], torch_target=target)
-    assert place.is_cured_of(faults.TORCH_VERSION, built) == "python -m tiny_client build"
+    assert place.is_mended_of(faults.TORCH_VERSION, built) == "python -m tiny_client build"
 
 
 @pytest.mark.slow
@@ -182,7 +181,7 @@ def test_2_a_build_mends_a_glue_of_the_other_abi(place: Place, built: Path) -> N
     target = ".".join(map(str, torch.version_tuple))
     layout = layouts.LAYOUTS[torch.version_tuple]
     foreign_glue(place, name, layout, torch_target=target, cxx11_abi=abi)
-    place.is_cured_of(faults.CXX_ABI, built)
+    place.is_mended_of(faults.CXX_ABI, built)
 
 
 @pytest.mark.parametrize(
@@ -206,12 +205,12 @@ def test_3_6_the_owners_build_for_this_torch_mends_a_build_for_another(
     cause = judged(path).cause
     assert cause is not None
     assert cause.fault == number
-    assert cause.fix.startswith(f"install a build of theirs for {torch.device}, or ")
+    assert cause.fix.text.startswith(f"install a build of theirs for {torch.device}, or ")
     place.type("python -m pip install -q --no-deps 'theirs==1.0+cpu'")
     assert judged(path).accepted
 
 
-@carries_out(cures.CUDA_TORCH)
+@carries_out(fixes.Kind.CUDA_TORCH)
 def test_6_installing_the_same_release_from_an_index_of_cuda_builds_mends_a_cpu_torch(
     tmp_path: Path, wheel: Path
 ) -> None:
@@ -241,7 +240,7 @@ def test_6_installing_the_same_release_from_an_index_of_cuda_builds_mends_a_cpu_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["cut", "missing", "old"])
-@carries_out(cures.INSTALL_PROJECT)
+@carries_out(fixes.Kind.INSTALL_PROJECT)
 def test_8_the_wheel_at_hand_mends_the_packages_files(
     fault: str, place: Place, wheel: Path
 ) -> None:
@@ -254,11 +253,11 @@ def test_8_the_wheel_at_hand_mends_the_packages_files(
         (place.lib.parent / "_version.py").write_text('__version__ = "9.9.9"\n')
         info = next(place.site.glob("tiny_client-*.dist-info"))
         info.rename(info.with_name("tiny_client-9.9.9.dist-info"))
-    assert str(wheel) in place.is_cured_of(faults.PACKAGE_FILES)
+    assert str(wheel) in place.is_mended_of(faults.PACKAGE_FILES)
 
 
 @pytest.mark.slow
-@carries_out(cures.INSTALL_TORCH)
+@carries_out(fixes.Kind.INSTALL_TORCH)
 def test_9_installing_torch_mends_its_absence(tmp_path: Path, wheel: Path) -> None:
     place = Place(tmp_path, without=("torch-", "torch", "functorch"))
     place.type(f"python -m pip install -q --no-deps '{wheel}'")
@@ -268,7 +267,7 @@ def test_9_installing_torch_mends_its_absence(tmp_path: Path, wheel: Path) -> No
         if (SITE / name).exists():
             (tmp_path / "real" / name).symlink_to(SITE / name)
     wheel_of(tmp_path / "index", "torch", "2.99.0", {"real_torch.pth": f"{tmp_path / 'real'}\n"})
-    assert '"torch>=2.4"' in place.is_cured_of(faults.TORCH_NOT_LOADED)
+    assert '"torch>=2.4"' in place.is_mended_of(faults.TORCH_NOT_LOADED)
 
 
 @pytest.mark.slow
@@ -283,7 +282,7 @@ def test_10_a_build_mends_a_binary_of_a_newer_system(place: Place, built: Path) 
     data = data[: at + 1] + new + data[at + 1 + len(new) :]
     hashes = (elf_hash(name).to_bytes(4, "little") for name in (old, new))
     path.write_bytes(data.replace(*hashes))
-    place.is_cured_of(faults.SYSTEM_LIBRARIES, built)
+    place.is_mended_of(faults.SYSTEM_LIBRARIES, built)
 
 
 def nvcc(folder: Path, release: str) -> dict[str, str]:
@@ -341,7 +340,7 @@ def test_14_the_architectures_that_the_message_names_mend_unknown_ones() -> None
 
 
 @pytest.mark.slow
-@carries_out(cures.REMOVE_COPY)
+@carries_out(fixes.Kind.REMOVE_COPY)
 def test_15_uninstalling_one_of_two_copies_mends_a_double_registration(
     place: Place, tmp_path: Path
 ) -> None:
@@ -366,7 +365,7 @@ def test_15_uninstalling_one_of_two_copies_mends_a_double_registration(
 
 
 @pytest.mark.slow
-@carries_out(cures.UNSET_VARIABLE)
+@carries_out(fixes.Kind.UNSET_VARIABLE)
 def test_a_variable_that_forces_a_variant_is_mended_by_unsetting_it(place: Place) -> None:
     place.env["TINY_VARIANT"] = "aten29-abi0-cpu"
     before = place.tries()

@@ -1,7 +1,7 @@
-"""Every cure of another package's fault, carried out: an environment with the fault, the
+"""Every fix of another package's fault, carried out: an environment with the fault, the
 command that the checker names, typed into a shell, and the same environment without the fault.
 
-test_compat_cures.py carries out those of the project.
+test_project_fixes.py carries out those of the project.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,10 +23,13 @@ from packaging_alone import packaging_alone
 from shared_objects import shared_object
 from sick_environment import CARRIED_OUT, REPO, SickEnvironment, carries_out
 from small_client import PROJECT
+from small_clients import TORCHSHIP
 
-from torchship.judge import BinaryRecord, Environment, Finding
-from torchship.judge.fixes import cures, fixes
+from torchship.judge import BinaryRecord, Environment, Finding, fixes
+from torchship.judge.fixes import table
+from torchship.judge.fixes.table import Whose, Wrong
 from torchship.judge.records import REJECTED, Owner, TorchInstall
+from torchship.judge.text import quoted
 from torchship.judge.words import render
 
 ADD = "_ZN2at6Tensor3addEv"
@@ -44,16 +48,40 @@ def test_each_kind_that_holds_a_command_is_carried_out_by_a_test() -> None:
     for file in sorted(Path(__file__).parent.glob("test_*.py")):
         if "@carries_out(" in file.read_text(encoding="utf-8"):
             importlib.import_module(file.stem)
-    with_command = {kind.id for kind in cures.REGISTRY.values() if kind.is_carried_out}
-    assert with_command == CARRIED_OUT
+    assert {kind.value for kind in fixes.Kind} == CARRIED_OUT
 
 
-def test_what_no_test_has_carried_out_cannot_be_a_command() -> None:
-    with pytest.raises(ValueError, match="no test has carried out"):
-        cures.command_alone(cures.DRIVER, "reboot")
+def test_a_fix_with_a_command_has_a_kind() -> None:
+    """All fixes are made by the functions of one module, of which those with a command ask for
+    its kind."""
+    makers = ("judge/fixes/kinds.py", "judge/records.py")
+    others = [
+        str(path.relative_to(TORCHSHIP))
+        for path in TORCHSHIP.rglob("*.py")
+        if re.search(r"\bFix\(", path.read_text("utf-8"))
+        and not str(path.relative_to(TORCHSHIP)).endswith(makers)
+    ]
+    assert others == []
 
 
-@carries_out(cures.REINSTALL_PACKAGE)
+@pytest.mark.parametrize("whose", [*Whose])
+@pytest.mark.parametrize("wrong", [*Wrong])
+def test_the_table_has_a_fix_for_every_owner_and_fault(whose: Whose, wrong: Wrong) -> None:
+    path = Path("/x/torch_extensions/py311_cpu/op/op.so" if whose is Whose.CACHE else "/x/_C.so")
+    if whose is Whose.PROJECT:
+        path = Path("/x/glue-stable210.so")
+    owner = Owner(name="theirs", version="1.0", libraries={})
+    binary = BinaryRecord(
+        path=path,
+        kind="glue" if whose is Whose.PROJECT else "extension",
+        name=path.name,
+        owner=owner if whose is Whose.PACKAGE else None,
+    )
+    assert table.whose(binary, make_runtime()) is whose
+    assert fixes.fix_for(wrong, binary, make_runtime()).text
+
+
+@carries_out(fixes.Kind.REINSTALL_PACKAGE)
 def test_a_damaged_file_comes_back_with_its_package(place: SickEnvironment) -> None:
     place.publish_torch("2.13.0+cpu", [ADD])
     extension = place.make_extension("1.0", [ADD])
@@ -62,13 +90,13 @@ def test_a_damaged_file_comes_back_with_its_package(place: SickEnvironment) -> N
     place.install("torch", "theirs==1.0")
     path = place.site / "theirs" / "_C.so"
     path.write_bytes(path.read_bytes()[:40])
-    before = place.is_cured("theirs/_C.so", cures.REINSTALL_PACKAGE)
+    before = place.is_mended("theirs/_C.so", fixes.Kind.REINSTALL_PACKAGE)
     start = "python -m pip install" if place.has_pip else "uv pip install --python python"
     assert before.command.startswith(f"{start} --force-reinstall --no-deps ")
     assert place.installed_version("theirs") == "1.0"
 
 
-@carries_out(cures.INSTALL_RELEASE)
+@carries_out(fixes.Kind.INSTALL_RELEASE)
 def test_the_release_for_this_torch_replaces_one_for_another(place: SickEnvironment) -> None:
     place.publish_torch("2.9.1+cpu", [ADD])
     place.publish_torch("2.15.0")
@@ -76,12 +104,12 @@ def test_the_release_for_this_torch_replaces_one_for_another(place: SickEnvironm
         files = {"torchvision/_C.so": place.make_extension(version, symbols)}
         place.publish_wheel("torchvision", version, files)
     place.install("torch==2.9.1+cpu", "torchvision==0.23.0")
-    before = place.is_cured("torchvision/_C.so", cures.INSTALL_RELEASE)
+    before = place.is_mended("torchvision/_C.so", fixes.Kind.INSTALL_RELEASE)
     assert "--index-url https://download.pytorch.org/whl/cpu " in before.command
     assert place.installed_version("torch") == "2.9.1+cpu"
 
 
-@carries_out(cures.FIT_TORCH)
+@carries_out(fixes.Kind.FIT_TORCH)
 @pytest.mark.parametrize("source", ["its metadata", "its symbols"])
 def test_the_torch_that_a_package_was_built_for_mends_it(
     place: SickEnvironment, source: str
@@ -92,7 +120,7 @@ def test_the_torch_that_a_package_was_built_for_mends_it(
     files = {"theirs/_C.so": place.make_extension("1.0", [ADD, SINCE_213])}
     place.publish_wheel("theirs", "1.0", files, requires)
     place.install("torch==2.9.1", "theirs")
-    before = place.is_cured("theirs/_C.so", cures.FIT_TORCH)
+    before = place.is_mended("theirs/_C.so", fixes.Kind.FIT_TORCH)
     assert before.command.endswith('"torch==2.15.*"')
 
 
@@ -139,7 +167,7 @@ def publish_sdist(place: SickEnvironment, name: str, *, file: str = "_C.so") -> 
         archive.add(folder, folder.name)
 
 
-@carries_out(cures.COMPILE_PACKAGE)
+@carries_out(fixes.Kind.COMPILE_PACKAGE)
 @pytest.mark.parametrize("origin", ["an sdist", "its source folder"])
 def test_a_package_with_sources_is_compiled_for_this_torch(
     place: SickEnvironment, origin: str
@@ -156,12 +184,12 @@ def test_a_package_with_sources_is_compiled_for_this_torch(
         place.install(str(source), options="--no-build-isolation")
     assert place.judge(f"{name}/_C.so").accepted
     place.install("torch==2.13.0+cpu")
-    before = place.is_cured(f"{name}/_C.so", cures.COMPILE_PACKAGE)
+    before = place.is_mended(f"{name}/_C.so", fixes.Kind.COMPILE_PACKAGE)
     assert ("--no-binary" in before.command) == (origin == "an sdist")
     assert place.installed_version("torch") == "2.13.0+cpu"
 
 
-@carries_out(cures.COMPILE_PACKAGE)
+@carries_out(fixes.Kind.COMPILE_PACKAGE)
 def test_a_package_that_was_installed_without_its_binaries_is_compiled(
     place: SickEnvironment,
 ) -> None:
@@ -181,26 +209,26 @@ def test_a_package_that_was_installed_without_its_binaries_is_compiled(
     assert (place.site / "torch_scatter" / "_version_cpu.so").is_file()
 
 
-@carries_out(cures.BUILD_FOR_GPU)
+@carries_out(fixes.Kind.BUILD_FOR_GPU)
 def test_a_package_is_compiled_for_this_gpu(place: SickEnvironment) -> None:
     place.publish_torch("2.13.0", [ADD], cuda="13.0")
     place.install("torch")
     publish_sdist(place, "torch_scatter")
     place.install("torch-scatter==2.1.2", options="--no-build-isolation")
-    before = place.is_cured("torch_scatter/_C.so", cures.BUILD_FOR_GPU, "12.0")
+    before = place.is_mended("torch_scatter/_C.so", fixes.Kind.BUILD_FOR_GPU, "12.0")
     assert before.command.startswith('TORCH_CUDA_ARCH_LIST="12.0" ')
 
 
 def test_without_known_sources_no_command_builds_from_them() -> None:
     owner = Owner(name="theirs", version="1.0", libraries={})
     binary = BinaryRecord(path=Path("/x/_C.so"), kind="extension", name="_C.so", owner=owner)
-    for cure in (
-        fixes.compile_here(binary, make_runtime()),
-        fixes.rebuild(binary, make_runtime()),
+    for fix in (
+        fixes.fix_for(fixes.Wrong.MACHINE, binary, make_runtime()),
+        fixes.fix_for(fixes.Wrong.BUILD, binary, make_runtime()),
         fixes.build_cuda(binary, make_runtime(), [(9, 0)]),
     ):
-        assert cure.command == ""
-        assert "--no-binary" not in cure
+        assert fix.command == ""
+        assert "--no-binary" not in fix.text
 
 
 def binary_for_cuda_12(**facts: object) -> BinaryRecord:
@@ -220,8 +248,8 @@ def test_a_package_for_cuda_12_gets_the_torch_of_pypi_that_it_was_built_for(
     torch: TorchInstall,
 ) -> None:
     binary = binary_for_cuda_12(built_for=(((2, 10), "its metadata"),))
-    cure = fixes.same_cuda(binary, make_runtime(torch), "12")
-    assert cure.command == 'python -m pip install "torch==2.10.*"'
+    fix = fixes.same_cuda(binary, make_runtime(torch), "12")
+    assert fix.command == 'python -m pip install "torch==2.10.*"'
 
 
 def test_no_torch_of_another_cuda_is_offered() -> None:
@@ -232,7 +260,7 @@ def test_no_torch_of_another_cuda_is_offered() -> None:
     )
 
 
-@carries_out(cures.REINSTALL_TORCH)
+@carries_out(fixes.Kind.REINSTALL_TORCH)
 def test_a_damaged_torch_comes_back_as_the_same_build(place: SickEnvironment) -> None:
     for version in ("2.13.0+cpu", "2.13.0", "2.15.0"):
         place.publish_torch(version, [ADD])
@@ -240,7 +268,7 @@ def test_a_damaged_torch_comes_back_as_the_same_build(place: SickEnvironment) ->
     place.publish_wheel("theirs", "1.0", files, ["torch==2.13.0"])
     place.install("torch==2.13.0+cpu", "theirs")
     (place.site / "torch" / "lib" / "libc10.so").write_bytes(b"\x7fELF")
-    place.is_cured("theirs/_C.so", cures.REINSTALL_TORCH)
+    place.is_mended("theirs/_C.so", fixes.Kind.REINSTALL_TORCH)
     assert place.installed_version("torch") == "2.13.0+cpu"
 
 
@@ -256,13 +284,13 @@ def test_a_damaged_torch_comes_back_as_the_same_build(place: SickEnvironment) ->
 def test_torch_is_put_back_as_the_build_that_was_there_or_not_at_all(
     torch: object, command: str
 ) -> None:
-    cure = fixes.reinstall_torch(Environment("pip"), torch)  # type: ignore[arg-type]
-    assert bool(cure.command) == bool(command)
-    assert cure.command.endswith(command)
-    assert "--no-deps" in cure.command or not command
+    fix = fixes.reinstall_torch(Environment("pip"), torch)  # type: ignore[arg-type]
+    assert bool(fix.command) == bool(command)
+    assert fix.command.endswith(command)
+    assert "--no-deps" in fix.command or not command
 
 
-@carries_out(cures.INSTALL_REQUIREMENT)
+@carries_out(fixes.Kind.INSTALL_REQUIREMENT)
 def test_an_imported_package_that_is_missing_is_installed(place: SickEnvironment) -> None:
     place.publish_torch("2.13.0", [ADD])
     source = {"theirs/__init__.py": "import einops"}
@@ -278,7 +306,7 @@ def test_an_imported_package_that_is_missing_is_installed(place: SickEnvironment
     place.type(command, PYTHONPATH=path)
 
 
-@carries_out(cures.OPEN_FILE)
+@carries_out(fixes.Kind.OPEN_FILE)
 @pytest.mark.parametrize("closed", ["the file", "its folder", "a folder 'and\na line' above"])
 def test_what_is_closed_to_this_user_is_opened(public_folder: Path, closed: str) -> None:
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
@@ -287,7 +315,7 @@ def test_what_is_closed_to_this_user_is_opened(public_folder: Path, closed: str)
     path = shared_object(public_folder / name / "inner" / "_C.so")
     {"the file": path, "its folder": path.parent}.get(closed, path.parents[1]).chmod(0o600)
     code = (
-        "import sys; from pathlib import Path; from torchship.judge.fixes import fixes\n"
+        "import sys; from pathlib import Path; from torchship.judge import fixes\n"
         "try: open(sys.argv[1]).close()\n"
         "except OSError: print(fixes.open_path(Path(sys.argv[1])).command)"
     )
@@ -311,7 +339,7 @@ def test_what_is_closed_to_this_user_is_opened(public_folder: Path, closed: str)
     assert find_cure() == ""
 
 
-@carries_out(cures.REMOVE_CACHE)
+@carries_out(fixes.Kind.REMOVE_CACHE)
 @pytest.mark.parametrize("cache", ["torch_extensions/py311_cpu", ".triton/cache"])
 def test_what_was_compiled_for_another_torch_is_removed_and_compiled_again(
     place: SickEnvironment, cache: str
@@ -329,14 +357,14 @@ def test_what_was_compiled_for_another_torch_is_removed_and_compiled_again(
 
     compile_if_absent([ADD, ONLY_OLD])
     before = place.judge(path)
-    assert before.kind == cures.REMOVE_CACHE.id
+    assert before.kind == fixes.Kind.REMOVE_CACHE.value
     place.type(before.command)
     compile_if_absent([ADD])
     assert "lacks symbols" not in place.judge(path).why
 
 
 @pytest.mark.slow
-@carries_out(cures.REMOVE_CACHE)
+@carries_out(fixes.Kind.REMOVE_CACHE)
 def test_torch_compiles_again_what_was_removed(tmp_path: Path) -> None:
     """With the real compiler of torch, which takes a stale object for a good one."""
     source = tmp_path / "ext.cpp"
@@ -372,7 +400,7 @@ def test_torch_compiles_again_what_was_removed(tmp_path: Path) -> None:
     assert loads()
 
 
-@carries_out(cures.INSTALL_ONCE)
+@carries_out(fixes.Kind.INSTALL_ONCE)
 def test_what_is_installed_over_itself_is_removed_and_installed_once(
     place: SickEnvironment,
 ) -> None:
@@ -383,17 +411,17 @@ def test_what_is_installed_over_itself_is_removed_and_installed_once(
     place.install("theirs==1.0")
     aside.rename(place.site / aside.name)
     environment = Environment("pip", source=str(wheel), path=(str(place.site),))
-    cure = fixes.install_once(environment, PROJECT._replace(distribution="theirs"))
+    fix = fixes.install_once(environment, PROJECT._replace(distribution="theirs"))
     by_uv = "uv pip uninstall --python python theirs"
-    assert cure.command == ("python -m pip uninstall theirs" if place.has_pip else by_uv)
+    assert fix.command == ("python -m pip uninstall theirs" if place.has_pip else by_uv)
     for _ in range(2):
-        place.type(cure.command)
+        place.type(fix.command)
     assert not [*place.site.glob("theirs*")]
-    place.type(cure.rpartition(", then ")[2])
+    place.type(fix.text.rpartition(", then ")[2])
     assert [entry.name for entry in place.site.glob("theirs-*")] == ["theirs-1.0.dist-info"]
 
 
-@carries_out(cures.USE_DEFINITION)
+@carries_out(fixes.Kind.USE_DEFINITION)
 def test_the_plain_definition_is_imported_where_there_is_no_binary(
     place: SickEnvironment,
 ) -> None:
@@ -424,7 +452,7 @@ def test_the_command_in_json_can_be_typed_as_it_is(capsys: pytest.CaptureFixture
 
 def test_a_path_is_one_word_of_a_command() -> None:
     for name in ("a b", "it's", "new\nline", "bell\a", "a\udc80byte", "ü", "\\n"):
-        word = cures.quoted(Path("/x") / name)
+        word = quoted(Path("/x") / name)
         assert word.isprintable()
         output = subprocess.check_output(["bash", "-c", f"printf %s {word}"])
         assert output == os.fsencode(f"/x/{name}")

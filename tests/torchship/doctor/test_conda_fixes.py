@@ -1,4 +1,4 @@
-"""Every cure of an environment of conda, carried out there: the fault, the command that the doctor
+"""Every fix of an environment of conda, carried out there: the fault, the command that the doctor
 prints, typed into a shell, and the environment without the fault.
 
 `conda` is a stand-in, which solves and installs with py-rattler (conda_stand_in.py).
@@ -23,8 +23,7 @@ from shared_objects import fake_torch, shared_object
 from sick_environment import REPO, carries_out
 from small_client import PROJECT
 
-from torchship.judge import BinaryRecord, Environment
-from torchship.judge.fixes import cures, fixes
+from torchship.judge import BinaryRecord, Environment, fixes
 
 pytest.importorskip("rattler")
 
@@ -48,7 +47,7 @@ fix = cause.fix if cause else None
 print(json.dumps({
     "why": cause.why if cause else "",
     "command": fix.command if fix else "",
-    "kind": fix.kind.id if fix and fix.kind else "",
+    "kind": fix.kind if fix else "",
 }))
 """
 
@@ -159,10 +158,10 @@ class CondaEnvironment:
         verdict: dict[str, str] = json.loads(answer.splitlines()[-1])
         return verdict
 
-    def is_cured(self, path: str, kind: cures.Kind) -> str:
-        """The fault is there, its cure is of this kind and is carried out, the fault is gone."""
+    def is_mended(self, path: str, kind: fixes.Kind) -> str:
+        """The fault is there, its fix is of this kind and is carried out, the fault is gone."""
         before = self.judge(path)
-        assert before["kind"] == kind.id, before
+        assert before["kind"] == kind.value, before
         self.type(before["command"])
         assert self.judge(path)["why"] == ""
         return before["command"]
@@ -173,27 +172,27 @@ def place(tmp_path: Path) -> CondaEnvironment:
     return CondaEnvironment(tmp_path)
 
 
-@carries_out(cures.INSTALL_BY_CONDA)
+@carries_out(fixes.Kind.INSTALL_BY_CONDA)
 def test_the_release_for_this_torch_replaces_another(place: CondaEnvironment) -> None:
     place.publish_torch("2.9.1", [ADD])
     for version, symbols in (("0.23.0", [ADD, ONLY_OLD]), ("0.24.0", [ADD]), ("0.29.0", [ADD])):
         place.publish_extension("torchvision", version, symbols)
     place.type('conda install pytorch "torchvision=0.23"')
-    command = place.is_cured(f"{SITE}/torchvision/_C.so", cures.INSTALL_BY_CONDA)
+    command = place.is_mended(f"{SITE}/torchvision/_C.so", fixes.Kind.INSTALL_BY_CONDA)
     assert command == 'conda install "torchvision=0.24"'
 
 
-@carries_out(cures.INSTALL_BY_CONDA)
+@carries_out(fixes.Kind.INSTALL_BY_CONDA)
 def test_the_torch_that_a_package_was_built_for_replaces_another(place: CondaEnvironment) -> None:
     place.publish_torch("2.9.1", [ADD])
     place.publish_torch("2.15.0", [ADD, SINCE_213])
     place.publish_extension("theirs", "1.0", [ADD, SINCE_213], depends=["pytorch"])
     place.type('conda install "pytorch=2.9" theirs')
-    command = place.is_cured(f"{SITE}/theirs/_C.so", cures.INSTALL_BY_CONDA)
+    command = place.is_mended(f"{SITE}/theirs/_C.so", fixes.Kind.INSTALL_BY_CONDA)
     assert command == 'conda install "pytorch=2.15"'
 
 
-@carries_out(cures.INSTALL_BY_CONDA)
+@carries_out(fixes.Kind.INSTALL_BY_CONDA)
 def test_a_build_for_cuda_replaces_one_for_the_cpu(place: CondaEnvironment) -> None:
     place.publish_torch("2.9.1", [ADD], cuda="13.0")
     place.publish_torch("2.9.1", [ADD])
@@ -205,7 +204,7 @@ def test_a_build_for_cuda_replaces_one_for_the_cpu(place: CondaEnvironment) -> N
     assert "13.0" in version.read_text()
 
 
-@carries_out(cures.INSTALL_BY_CONDA)
+@carries_out(fixes.Kind.INSTALL_BY_CONDA)
 def test_a_newer_libstdcxx_comes_from_conda_forge(place: CondaEnvironment) -> None:
     library = shared_object(place.folder / "libstdc++.so.6", soname="libstdc++.so.6")
     place.publish("libstdcxx-ng", "15.1", {"lib/libstdc++.so.6": library})
@@ -215,7 +214,7 @@ def test_a_newer_libstdcxx_comes_from_conda_forge(place: CondaEnvironment) -> No
     assert (place.prefix / "lib" / "libstdc++.so.6").exists()
 
 
-@carries_out(cures.REINSTALL_BY_CONDA)
+@carries_out(fixes.Kind.REINSTALL_BY_CONDA)
 @pytest.mark.parametrize("damaged", ["the package", "torch"])
 def test_damaged_files_come_back(place: CondaEnvironment, damaged: str) -> None:
     place.publish_torch("2.9.1", [ADD])
@@ -227,12 +226,12 @@ def test_damaged_files_come_back(place: CondaEnvironment, damaged: str) -> None:
     content = path.read_bytes()
     path.unlink()  # a hard link to the cache of packages
     path.write_bytes(content[:40])
-    command = place.is_cured(f"{SITE}/theirs/_C.so", cures.REINSTALL_BY_CONDA)
+    command = place.is_mended(f"{SITE}/theirs/_C.so", fixes.Kind.REINSTALL_BY_CONDA)
     name = "theirs=1.0" if damaged == "the package" else "pytorch=2.9.1"
     assert command == f"conda install --force-reinstall {name}"
 
 
-@carries_out(cures.REINSTALL_BY_CONDA)
+@carries_out(fixes.Kind.REINSTALL_BY_CONDA)
 def test_the_package_at_hand_comes_back_into_another_environment(place: CondaEnvironment) -> None:
     """`-p` names the environment of the Python that is judged, which need not be the active one."""
     file = f"{SITE}/tiny_client/__init__.py"
@@ -242,13 +241,13 @@ def test_the_package_at_hand_comes_back_into_another_environment(place: CondaEnv
     environment = Environment("conda", source=str(package), prefix=str(place.prefix))
     project = PROJECT._replace(folder=place.site / "tiny_client")
     runtime = make_runtime(environment=environment)._replace(project=project)
-    cure = fixes.reinstall(runtime)
-    assert cure.kind == cures.REINSTALL_BY_CONDA
-    place.type(f"CONDA_PREFIX=/nowhere {cure.command}")
+    fix = fixes.reinstall(runtime)
+    assert fix.kind == fixes.Kind.REINSTALL_BY_CONDA
+    place.type(f"CONDA_PREFIX=/nowhere {fix.command}")
     assert (place.prefix / file).read_text() == "whole"
 
 
-@carries_out(cures.REMOVE_BY_CONDA)
+@carries_out(fixes.Kind.REMOVE_BY_CONDA)
 def test_one_of_two_copies_is_removed(place: CondaEnvironment) -> None:
     file = f"{SITE}/tiny_client/__init__.py"
     place.publish("tiny-client", "0.1.0", {file: ""})
