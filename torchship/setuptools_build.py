@@ -248,8 +248,8 @@ class BuildBinaries(build_ext):
             raise SetupError(
                 f"{project.distribution} is compiled against a torch, "
                 f"but the build finds no torch ({error}). "
-                f"install torch into this environment ({sys.prefix}) and run the same command again; "
-                "or leave out --no-build-isolation, and pip fetches a torch to compile with"
+                f"install torch into this environment ({sys.prefix}) and run the same command "
+                "again; or leave out --no-build-isolation, and pip fetches a torch to compile with"
             ) from None
         except BuildError as error:
             raise SetupError(f"{project.distribution} was not built: {error}") from None
