@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from small_client import PROJECT
 
 from torchship.judge.project import Project, Record
 from torchship.judge.records import OK, Finding
@@ -79,3 +80,8 @@ def test_many_fields_are_given_by_name() -> None:
     by_position = {one.__name__ for one in judge if len(one._fields) > 5 and one._positional}
     assert by_position <= {"Support", "Environment"}
     assert {Project, Selection} <= judge
+
+
+def test_a_package_that_says_nothing_of_it_has_no_glue_for_cuda() -> None:
+    """As those that were made before there was any."""
+    assert not PROJECT.has_cuda_glue
