@@ -276,7 +276,9 @@ def test_install_commands_are_the_same_everywhere() -> None:
     }
 
     def install_commands(page: str) -> set[str]:
-        commands = re.findall(r"^ *((?:pip|conda) install .*?)(?: +#.*)?$", page, re.MULTILINE)
+        commands = re.findall(
+            r"^ *(?:FORCE_CUDA=\d )?((?:pip|conda) install .*?)(?: +#.*)?$", page, re.MULTILINE
+        )
         return set(commands)
 
     assert {"pip install dist/lltm-*.whl"} <= install_commands(README) <= offered
