@@ -1,4 +1,7 @@
-"""The engine's loader, bound to this package."""
+"""The engine's loader, bound to this package.
+
+`engine` is a copy of parts of the folder torchship; in a bare checkout, it is torchship itself.
+"""
 
 from ._project import PROJECT
 from .engine.runtime.loader import BinariesCudaError, BinariesImportError, Loader

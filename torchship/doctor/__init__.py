@@ -4,5 +4,6 @@
 alone, the package `judge` says. Begin reading at `command.py`.
 """
 
-from .checks.judging import judge_file as judge_file
-from .checks.judging import judge_in_run as judge_in_run
+from .checks.judging import judge_package_file as judge_file
+
+__all__ = ["judge_file"]

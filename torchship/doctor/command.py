@@ -2,6 +2,9 @@
 
 The doctor lets the judged Python import each package in a process of its own, and reads files to
 explain what it saw. With `--no-import`, it only reads.
+
+The folder `torchship/command` has the command `torchship`; `runtime/command_line.py` is
+`python -m PACKAGE` of a client.
 """
 
 from __future__ import annotations

@@ -20,11 +20,15 @@ STAND: frozenset[Code] = codes.RUN_LATER | {codes.OTHER_TORCH}
 _OF_SYSTEM = (codes.LIBRARY_MISSING,)
 
 
+#: What is said of an object, a package or a folder.
+WORKS, FAILS, CANNOT_BE_TOLD, REMARK = "works", "fails", "unknown", "note"
+
+
 class Decision(Record, kw_only=True):
     """What is said of an object."""
 
     path: Path
-    state: str  #: "works", "fails", "unknown" or "note"
+    state: str  #: `WORKS`, `FAILS`, `CANNOT_BE_TOLD` or `REMARK`
     finding: Finding | None  #: the cause, or a remark
     decided_by: str  #: "look" or "reading"
     seen: Seen | None
@@ -43,7 +47,7 @@ class Decider(Record, kw_only=True):
     def decide(self, verdicts: Iterable[Verdict]) -> list[Decision]:
         """A decision for each verdict. What was not tried is decided by reading."""
         decisions = [self._decide(verdict) for verdict in verdicts]
-        loading = {one.path for one in decisions if one.state == "works"}
+        loading = {one.path for one in decisions if one.state == WORKS}
         return [self._as_part(one, loading) for one in decisions]
 
     def _decide(self, verdict: Verdict) -> Decision:
@@ -54,7 +58,7 @@ class Decider(Record, kw_only=True):
         if seen is None and package is not None and is_mapped(path, package):
             return self._of_loaded(verdict, package)
         if seen is None and package is not None and path in self.lacking:
-            return _by_look(verdict, "fails", self.explain_hidden(path, package), package)
+            return _by_look(verdict, FAILS, self.explain_hidden(path, package), package)
         if seen is None:
             return decision_by_reading(verdict)
         if seen.works:
@@ -63,37 +67,37 @@ class Decider(Record, kw_only=True):
             finding = _note(
                 codes.HIDDEN_COPY, f"Python takes {seen.file} instead, and never reaches this file"
             )
-            return _by_look(verdict, "note", finding, seen)
+            return _by_look(verdict, REMARK, finding, seen)
         finding = self.explain(seen, path)
-        state = "unknown" if seen.outcome == OUT_OF_TIME else "fails"
+        state = CANNOT_BE_TOLD if seen.outcome == OUT_OF_TIME else FAILS
         return _by_look(verdict, state, finding, seen)
 
     def _of_loaded(self, verdict: Verdict, seen: Seen) -> Decision:
         """An object that was seen to load works, but for what was read of its later life."""
         standing = [f for f in verdict.findings if f.status == REJECTED and f.code in STAND]
         if standing:
-            return _by_look(verdict, "fails", standing[0], seen)
+            return _by_look(verdict, FAILS, standing[0], seen)
         unknown = [f for f in verdict.findings if f.status == UNKNOWN and f.code in _UNTOLD]
         if unknown:
-            return _by_look(verdict, "unknown", unknown[0], seen)
-        return _by_look(verdict, "works", None, seen)
+            return _by_look(verdict, CANNOT_BE_TOLD, unknown[0], seen)
+        return _by_look(verdict, WORKS, None, seen)
 
     def _as_part(self, one: Decision, loading: set[Path]) -> Decision:
         """A part that its package does without is no failure, if only something of the system is
         missing for it, or if one of its kind for another version loads."""
         package = self.looked.packages.get(self.module_of.get(one.path, ""))
-        if one.state != "fails" or one.decided_by != "look" or package is None:
+        if one.state != FAILS or one.decided_by != "look" or package is None:
             return one
         if not package.works or one.seen is None or one.seen.works or one.finding is None:
             return one
         sibling = next((path for path in loading if is_variant_of(one.path, path)), None)
         if sibling is not None:
             why = f"not for here, where {sibling.name} serves: {one.finding.why}"
-            return one._replace(state="note", finding=_as_note(one.finding, why))
+            return one._replace(state=REMARK, finding=_as_note(one.finding, why))
         # The import of a folder without an `__init__.py` runs nothing, so it shows no work without.
         if one.finding.code in _OF_SYSTEM and not Path(package.file).is_dir():
             why = f"{package.what} works without it: {one.finding.why}"
-            return one._replace(state="note", finding=_as_note(one.finding, why))
+            return one._replace(state=REMARK, finding=_as_note(one.finding, why))
         return one
 
 
@@ -101,11 +105,15 @@ class Decider(Record, kw_only=True):
 _UNTOLD: frozenset[Code] = frozenset({codes.DRIVER_UNKNOWN})
 
 
+def state_of(verdict: Verdict) -> str:
+    """What reading alone says of an object."""
+    return WORKS if verdict.accepted else FAILS if verdict.rejection else CANNOT_BE_TOLD
+
+
 def decision_by_reading(verdict: Verdict) -> Decision:
-    state = "works" if verdict.accepted else "fails" if verdict.rejection else "unknown"
     return Decision(
         path=verdict.binary.path,
-        state=state,
+        state=state_of(verdict),
         finding=verdict.cause,
         decided_by="reading",
         seen=None,

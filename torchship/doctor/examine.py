@@ -1,4 +1,9 @@
-"""Examines an environment: looks at its packages, reads their objects, and says what holds."""
+"""Examines an environment: looks at its packages, reads their objects, and says what holds.
+
+In comes a `Request`, out goes a `Report`. Begin with `_examine`. The order: find the files, and
+which of them Python reaches; read them (`_chosen`); import the packages and load the objects
+(`_Eyes`); judge each object; decide by what was seen (decide.py); make the rows.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +35,9 @@ from ..judge.records import (
 from ..judge.text import is_file, printable
 from ..judge.verdict.judgement import cannot_be_told
 from ..judge.words import codes, messages
-from . import judge_file, judge_in_run
 from .checks import caches, packages, torch_loading
-from .decide import Decider, Decision, decision_by_reading
+from .checks.judging import judge_package_file, judge_package_file_in_run
+from .decide import FAILS, REMARK, Decider, Decision, decision_by_reading
 from .environment import standards
 from .environment.catalog import Catalog, with_module
 from .environment.families import families, of_other_cudas
@@ -140,13 +145,13 @@ def reason_of_pasted(content: str, runtime: Runtime) -> Finding | None:
         seen=seen,
         subject=None,
         runtime=runtime,
-        installed=Catalog(distributions, runtime),
+        catalog=Catalog(distributions, runtime),
         path=runtime.target.search_path(),
         folder=Path.cwd(),
-        judge=lambda path: judge_file(path, runtime),
+        judge=lambda path: judge_package_file(path, runtime),
         of_torch=torch_loading.judge_torch(runtime),
     )
-    if not any(case.installed.of_file(frame.file) for frame in case.frames()):
+    if not any(case.catalog.of_file(frame.file) for frame in case.frames()):
         return damaged.files_are_damaged(case)
     finding = explain(case)
     return None if finding.code in _NO_REASON else finding
@@ -224,7 +229,7 @@ class _Examination:
         self.binaries = binaries
         self.reached = eyes.reached
         self.eyes = eyes
-        self.installed = Catalog(distributions, runtime)
+        self.catalog = Catalog(distributions, runtime)
         self.of_torch = torch_loading.judge_torch(runtime)
         self.looked: Looked | None = None
         self.subjects = Subjects(subjects=(), packages={}, module_of={})
@@ -337,7 +342,7 @@ class _Examination:
         # The version of our package does not matter for binaries of other packages.
         runtime = self.runtime
         facts = runtime if runtime.is_ours(binary) else runtime._replace(package_version="")
-        return judge_in_run(binary, facts)
+        return judge_package_file_in_run(binary, facts)
 
     def _owner(self, path: Path) -> Distribution | None:
         return self.subjects.packages.get(self.subjects.module_of.get(path, ""))
@@ -357,9 +362,9 @@ class _Examination:
     def _case(self, seen: Seen, package: Distribution | None, parts: dict[Path, Seen]) -> Case:
         return Case(
             seen=seen,
-            subject=package or (self.installed.named("torch") if not parts else None),
+            subject=package or (self.catalog.named("torch") if not parts else None),
             runtime=self.runtime,
-            installed=self.installed,
+            catalog=self.catalog,
             path=self.runtime.target.search_path(),
             folder=Path.cwd(),
             judge=lambda path: self._judge_one(read_binary(path)),
@@ -405,11 +410,11 @@ class _Examination:
         mends = trial.mends(fix.command) if fix.command else None
         if mends or not fix.releases_of:
             return row._replace(mends=mends)
-        found = find_release(fix, trial, self.installed, self.runtime)
-        if found.cure is None:
+        found = find_release(fix, trial, self.catalog, self.runtime)
+        if found.fix is None:
             return row._replace(mends=mends, tries=found.tries)
         return row._replace(
-            finding=row.finding._replace(fix=found.cure), mends=True, tries=found.tries
+            finding=row.finding._replace(fix=found.fix), mends=True, tries=found.tries
         )
 
     def _is_behind(self, seen: Seen, package: Distribution) -> bool:
@@ -419,7 +424,7 @@ class _Examination:
         """
         inner = seen.what.replace(".", "/")
         own = [package.site / inner / "__init__.py", package.site / f"{inner}.py"]
-        listed = {file.path for file in self.installed.files(package)}
+        listed = {file.path for file in self.catalog.files(package)}
         installed = next((path for path in own if path in listed and is_file(path)), None)
         objects = distributions(self.runtime.target, package.site).get(package.place, [])
         told = {*self.reached.hidden, *self.reached.lacking}
@@ -441,7 +446,7 @@ class _Examination:
             self.distributions, [*self.request.names], of_objects, self.runtime
         ):
             seen = seen_of.get(normal(row.package or ""))
-            is_prediction = row.state == rows.FAILS and row.code not in packages.OF_LATER
+            is_prediction = row.state == FAILS and row.code not in packages.OF_LATER
             if seen is not None and not seen.works:
                 continue
             if seen is None or not is_prediction:
@@ -449,7 +454,7 @@ class _Examination:
             elif row.code == codes.WITHOUT_ITS_OPS:
                 # It imports and goes on without them.
                 why = f"import {seen.what} works, but {row.summary}"
-                yield row._replace(state=rows.REMARK, summary=why)
+                yield row._replace(state=REMARK, summary=why)
 
     def _of_torch(self) -> rows.Row | None:
         """The row on torch itself: that it fails, or a remark."""

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..judge.records import GlueName, KernelsName, parse_file_name
-from .report.rows import FAILS, REMARK, WORKS, Row
+from .decide import FAILS, REMARK, WORKS
+from .report.rows import Row
 
 
 def pass_over_spares(rows: Iterable[Row]) -> list[Row]:

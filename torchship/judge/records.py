@@ -547,14 +547,15 @@ class Runtime(Record, kw_only=True):
     driver: Driver | None = None
     devices: tuple[Device, ...] = ()
     registered_by: str | None = None
-    package_version: str = ""
+    package_version: str = ""  #: "" if that of a binary is not to be compared
     kernel_abi: int | None = None  #: of the chosen glue's kernel table; None before it is chosen
     environment: Environment = Environment()
     #: The symbols that were looked up and not found, by the binary's path.
     missing_symbols: Mapping[str, tuple[str, ...]] = NOTHING
     #: The needed libraries that were looked for and not found, by the binary's path.
     missing_libraries: Mapping[str, tuple[str, ...]] = NOTHING
-    #: The finding on `import torch` here; None if it was not looked at.
+    #: The finding on `import torch` here, which the doctor makes: of an import (examine.py), or of
+    #: torch's files (checks/torch_loading.py). None if it was not looked at, as by a loader.
     torch_import: Finding | None = None
     #: What else the dynamic linker minds, by the binary's path.
     link_faults: Mapping[str, tuple[LinkFault, ...]] = NOTHING
@@ -568,7 +569,11 @@ class Runtime(Record, kw_only=True):
 
     def is_ours(self, binary: BinaryRecord) -> bool:
         """Whether a binary is a glue or kernels of the project. The record names the binary's
-        package, else the owner does; a binary with neither counts as the project's."""
+        package, else the owner does; a binary with neither counts as the project's.
+
+        Many rules and fixes depend on it: what the project promises of its own binaries is asked of
+        these alone. Beside `NOBODY`, as in torch-doctor by itself, no binary is.
+        """
         distribution = self.project.distribution
         is_named_so = (
             binary.kind in ("glue", "kernels") or parse_file_name(binary.path.name) is not None
@@ -630,7 +635,10 @@ class Finding(Record, kw_only=True):
 
 
 class Verdict(Record):
-    """A binary and its findings, in the order in which its dimensions were compared."""
+    """What reading finds: a binary and its findings, in the order of the rules.
+
+    In the doctor, what was seen of an import counts more (decide.py).
+    """
 
     binary: BinaryRecord
     findings: tuple[Finding, ...]

@@ -1,4 +1,8 @@
-"""`python -m PACKAGE`: the report on the package, and the commands `build` and `doctor`."""
+"""`python -m PACKAGE`: the report on the package, and the commands `build` and `doctor`.
+
+`--binary` judges by the file alone, as a loader does. `doctor` runs torch-doctor, which also asks
+the metadata of the file's package and imports it, and so may say otherwise.
+"""
 
 import argparse
 import io

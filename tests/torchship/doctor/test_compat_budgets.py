@@ -44,7 +44,8 @@ from packaging_alone import packaging_alone
 from shared_objects import fake_torch, shared_object
 from small_client import PROJECT
 
-from torchship.doctor import examine, judge_file, judge_in_run
+from torchship.doctor import examine, judge_file
+from torchship.doctor.checks.judging import judge_package_file_in_run
 from torchship.doctor.command import main as doctor
 from torchship.doctor.environment import owner
 from torchship.judge import Runtime, find_torch, probe_runtime, target
@@ -74,7 +75,7 @@ def seconds_to_judge(path: Path, runtime: Runtime) -> Callable[[], float]:
     def judge() -> float:
         start = time.process_time()
         runtime.target.budget = Budget(SECONDS)
-        judge_in_run(path, runtime)
+        judge_package_file_in_run(path, runtime)
         return time.process_time() - start
 
     return judge
@@ -108,7 +109,7 @@ def test_5_where_the_budget_is_spent_nothing_can_be_told(
 ) -> None:
     path = shared_object(tmp_path / "x.so", undefined=[SYMBOL])
     runtime.target.budget = spent
-    verdict = judge_in_run(path, runtime)
+    verdict = judge_package_file_in_run(path, runtime)
     assert not verdict.accepted
     assert verdict.cause is not None
     assert (verdict.cause.status, verdict.cause.code) == (UNKNOWN, codes.BUDGET_SPENT)

@@ -47,7 +47,7 @@ from torchship.judge.records import (
     UndefinedSymbols,
 )
 from torchship.judge.rules import RULES, loading
-from torchship.judge.rules.rule import LINKS
+from torchship.judge.rules.rule import NEEDS_LINKS
 from torchship.judge.target import Target
 
 ENGINE = Path(torchship.__file__).parent
@@ -668,7 +668,7 @@ def test_each_fault_of_linking_has_one_rule() -> None:
     ]
     assert {type(fault) for fault in faults} == {*LinkFault.__subclasses__()}
     binary = BinaryRecord(path=Path("/x.so"), kind="library", name="x.so")
-    of_linking = [rule for rule in RULES if LINKS in rule.needs]
+    of_linking = [rule for rule in RULES if NEEDS_LINKS in rule.needs]
     for fault in faults:
         runtime = make_runtime(link_faults={"/x.so": (fault,)}, libc=("glibc", (2, 41)))
         findings = [rule.ask(binary, runtime) for rule in of_linking]

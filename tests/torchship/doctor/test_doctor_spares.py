@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from torchship.doctor.report.report import FAILS, REMARK, WORKS, Row
+from torchship.doctor.decide import FAILS, REMARK, WORKS
+from torchship.doctor.report.rows import Row
 from torchship.doctor.spares import pass_over_spares
 
 

@@ -21,7 +21,7 @@ from torchship.judge.records import (
     Runtime,
 )
 from torchship.judge.rules import CODES, RULES
-from torchship.judge.rules.rule import LINKS, Need, Rule
+from torchship.judge.rules.rule import NEEDS_LINKS, Need, Rule
 from torchship.judge.words import codes
 from torchship.judge.words.codes import Code
 
@@ -73,7 +73,7 @@ def test_a_rule_whose_facts_were_not_looked_up_is_not_passed_over_in_silence() -
     (finding,) = (f for f in verdict.findings if f.status == NOT_LOOKED_AT)
     assert verdict.accepted
     assert finding.needed.split(", ") == list(
-        dict.fromkeys(rule.dimension for rule in RULES if LINKS in rule.needs)
+        dict.fromkeys(rule.dimension for rule in RULES if NEEDS_LINKS in rule.needs)
     )
     assert NOT_LOOKED_AT not in {f.status for f in looked_at.findings}
 

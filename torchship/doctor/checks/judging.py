@@ -15,19 +15,20 @@ from ..environment import owner, requirements, siblings
 from . import torch_loading
 
 
-def judge_file(binary: BinaryRecord | Path | str, runtime: Runtime) -> Verdict:
+def judge_package_file(binary: BinaryRecord | Path | str, runtime: Runtime) -> Verdict:
     """Judge a shared object of any package: a file, or the `BinaryRecord` that was read from it.
 
-    Unlike `judge.judge_file`, it asks the metadata of the package for which torch it was built,
-    and judges the libraries of the package that load with the object. This is a run of its own.
+    Unlike `judge_file` of the judge, it asks the metadata of the package for which torch it was
+    built, and judges the libraries of the package that load with the object. This is a run of its
+    own. Programs import it as `torch_doctor.judge_file`.
     """
     runtime.target.budget = Budget()
-    return judge_in_run(binary, runtime)
+    return judge_package_file_in_run(binary, runtime)
 
 
-def judge_in_run(binary: BinaryRecord | Path | str, runtime: Runtime) -> Verdict:
-    """As `judge_file`, within the budget of a run: where it is spent, the verdict is that nothing
-    can be told."""
+def judge_package_file_in_run(binary: BinaryRecord | Path | str, runtime: Runtime) -> Verdict:
+    """As `judge_package_file`, within the budget of a run: where it is spent, the verdict is that
+    nothing can be told."""
     budget = runtime.target.budget
     if not isinstance(binary, BinaryRecord):
         path = Path(binary)

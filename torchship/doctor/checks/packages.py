@@ -25,6 +25,7 @@ from ...judge.rules.cuda import runs_on
 from ...judge.target import Target
 from ...judge.text import is_file, printable, some
 from ...judge.words import codes
+from ..decide import CANNOT_BE_TOLD, FAILS
 from ..environment.built_for import has_sdist, torch_requirements
 from ..environment.families import families
 from ..environment.installed import Distribution, hidden_copies
@@ -32,7 +33,7 @@ from ..environment.known_packages import CAN_DO_WITHOUT, COMPILES, FALLS_BACK, N
 from ..environment.metadata import has_list, listed_names, wheel_tags
 from ..environment.owner import distributions, find_owner, is_shared_object_name
 from ..environment.standards import Python, fits_python, normal
-from ..report.rows import CANNOT_BE_TOLD, FAILS, Row, notice
+from ..report.rows import Row, notice
 
 _MAX_MODULES = 20
 _SOURCES = (".cu", ".cuh", ".cpp", ".cc", ".c++", ".hip", ".metal")

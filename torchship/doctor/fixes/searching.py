@@ -20,44 +20,44 @@ _MOST_TRIES = 8
 class Found(Record, kw_only=True):
     """What was tried."""
 
-    cure: Fix | None  #: that was seen to mend; None if none did
+    fix: Fix | None  #: that was seen to mend; None if none did
     tries: int
 
 
-def find_release(cure: Fix, trial: Trial, installed: Catalog, runtime: Runtime) -> Found:
-    """Try releases of the distributions that a cure names, in the order of its names: the newest
+def find_release(fix: Fix, trial: Trial, catalog: Catalog, runtime: Runtime) -> Found:
+    """Try releases of the distributions that a fix names, in the order of its names: the newest
     of each, and then older ones."""
     if runtime.environment.kind == "conda":
-        return Found(cure=None, tries=0)
-    search = _Search(trial, installed, runtime)
-    for name in cure.releases_of:
+        return Found(fix=None, tries=0)
+    search = _Search(trial, catalog, runtime)
+    for name in fix.releases_of:
         search.newest(name)
-    for name in cure.releases_of:
+    for name in fix.releases_of:
         search.older(name)
-    return Found(cure=search.cure, tries=search.tries)
+    return Found(fix=search.fix, tries=search.tries)
 
 
 class _Search:
-    def __init__(self, trial: Trial, installed: Catalog, runtime: Runtime) -> None:
+    def __init__(self, trial: Trial, catalog: Catalog, runtime: Runtime) -> None:
         self._trial = trial
-        self._installed = installed
+        self._catalog = catalog
         self._pip = Pip(runtime.environment)
-        torch = installed.named("torch")
+        torch = catalog.named("torch")
         #: The installer shall leave torch as it is.
         self._torch = f'"torch=={torch.version.partition("+")[0]}"' if torch else ""
-        self.cure: Fix | None = None
+        self.fix: Fix | None = None
         self.tries = 0
 
     def newest(self, name: str) -> None:
         """Try the newest release, if it is newer than what is here."""
-        here = self._installed.named(name)
+        here = self._catalog.named(name)
         if here is not None:
             self._try(name, f">{here.version}")
 
     def older(self, name: str) -> None:
         """Try older releases: of the series before the one that is here, of the second, the fourth
         and so on, and of each major before it alike."""
-        here = self._installed.named(name)
+        here = self._catalog.named(name)
         version = here.version if here else ""
         step = 1
         while before := _bound(version, step):
@@ -68,7 +68,7 @@ class _Search:
 
     def _try(self, name: str, bound: str) -> Release | None:
         """Try the release that the installer takes within a bound, and return it."""
-        if self.cure is not None or self.tries >= _MOST_TRIES:
+        if self.fix is not None or self.tries >= _MOST_TRIES:
             return None
         asked = self._pip.install(f'"{name}{bound}"', self._torch)
         releases = self._trial.releases_of(asked) or ()
@@ -80,14 +80,14 @@ class _Search:
             return release
         if self._trial.works_beside(asked, releases):
             command = self._pip.install(f'"{name}=={release.version}"')
-            self.cure = fixes.command_alone(fixes.Kind.INSTALL_RELEASE, command)
+            self.fix = fixes.command_alone(fixes.Kind.INSTALL_RELEASE, command)
         return release
 
     def _is_of_another_project(self, release: Release) -> bool:
         """Whether what is here requires torch, and the release does not: an index may have another
         project under the name of a package that was never published there."""
-        here = self._installed.named(release.name)
-        needs_torch = self._installed.requirement_on(here, "torch") is not None
+        here = self._catalog.named(release.name)
+        needs_torch = self._catalog.requirement_on(here, "torch") is not None
         if not needs_torch or release.needs is None:
             return False
         needs = (parse_need(need) for need in release.needs)
@@ -95,10 +95,10 @@ class _Search:
 
     def _is_excluded(self, release: Release) -> bool:
         """Whether another distribution, which is content with what is here, requires another."""
-        here = self._installed.named(release.name)
+        here = self._catalog.named(release.name)
         return here is not None and any(
             admits(specifier, here.version) and not admits(specifier, release.version)
-            for specifier in self._installed.specifiers_on(release.name)
+            for specifier in self._catalog.specifiers_on(release.name)
         )
 
 

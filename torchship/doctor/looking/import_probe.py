@@ -1,4 +1,4 @@
-"""Imports packages as their users would, and tells what happened; look.py runs it.
+"""Imports packages as their users would, and tells what happened; processes.py runs it.
 
 It runs by itself in the Python that is judged, which may be as old as 3.7. It imports only what
 is built in or loaded when Python starts: a file that hides a module of the standard library is

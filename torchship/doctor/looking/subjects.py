@@ -74,7 +74,7 @@ def subjects_of(
         for module in modules:
             owners.setdefault(module, package)
     for binary in binaries:
-        if binary.path not in module_of and binary.owner is None:
+        if binary.path not in module_of:
             module = reached.modules_in_front.get(binary.path) or top_package(binary.path)
             if _is_importable(module):
                 module_of[binary.path] = module

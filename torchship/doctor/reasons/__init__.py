@@ -6,7 +6,7 @@ and returns a finding, or None where its kind is not the reason. `REASONS` lists
 order in which they are asked; the first answer counts. A wrong reason is worse than none, so the
 last one says what is not known.
 
-Begin with `case.py`; `installed.py` answers which distribution a file or a module belongs to.
+Begin with `case.py`; its `catalog` answers which distribution a file or a module belongs to.
 """
 
 from __future__ import annotations

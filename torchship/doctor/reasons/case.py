@@ -1,4 +1,4 @@
-"""One failure to be explained: what was seen, and where."""
+"""One failure to be explained: what was seen, and where. `examine.py` makes the cases."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ class Case(Record, kw_only=True):
     seen: Seen
     subject: Distribution | None  #: whose import it was; None for a file that no distribution lists
     runtime: Runtime
-    installed: Catalog
+    catalog: Catalog
     path: tuple[str, ...]  #: the `sys.path` of the judged Python, without the folder it ran in
     folder: Path  #: in which it ran
-    judge: Callable[[Path], Verdict]  #: reads and judges an object
+    #: Reads an object and judges it as part of its package; examine.py says with which budget.
+    judge: Callable[[Path], Verdict]
     of_torch: Verdict | None = None  #: the verdict on torch's own libraries
     extensions: Mapping[Path, Seen] = NOTHING  #: of the package, that failed when loaded alone
     #: Where Python told that it finds a module: its file, and the folders of a package.
@@ -50,7 +51,7 @@ class Case(Record, kw_only=True):
     def raiser(self) -> Distribution | None:
         """The distribution in whose code the error was raised; else the one that was imported."""
         for frame in self.frames():
-            package = self.installed.of_file(frame.file)
+            package = self.catalog.of_file(frame.file)
             if package is not None:
                 return package
         return self.subject

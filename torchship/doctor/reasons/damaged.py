@@ -30,7 +30,7 @@ def files_are_damaged(case: Case) -> Finding | None:
     named = _named_files(case)
     modules = {*_missing_modules(case)}
     for package in _concerned(case):
-        for file in case.installed.files(package):
+        for file in case.catalog.files(package):
             name = file.path.name
             is_object = is_shared_object_name(name)
             if is_object and name in named and not is_file(file.path):
@@ -46,8 +46,8 @@ def files_are_damaged(case: Case) -> Finding | None:
 def _concerned(case: Case) -> Iterator[Distribution]:
     """torch first: where it is damaged, everything above it fails in its own way."""
     seen: set[str] = set()
-    torch = case.installed.named("torch")
-    of_torch = [r.installed for r in case.installed.requirements(torch)] if torch else []
+    torch = case.catalog.named("torch")
+    of_torch = [r.installed for r in case.catalog.requirements(torch)] if torch else []
     for package in (torch, case.raiser, case.subject, *of_torch):
         if package is not None and package.name not in seen:
             seen.add(package.name)

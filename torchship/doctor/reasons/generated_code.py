@@ -18,10 +18,10 @@ _BEFORE = "protobuf<4"
 def generated_code_is_refused(case: Case) -> Finding | None:
     if not any(_REFUSED.search(error.message) for error in case.errors):
         return None
-    protobuf = case.installed.named("protobuf")
+    protobuf = case.catalog.named("protobuf")
     if protobuf is None:
         return None
-    packages = (case.installed.of_file(frame.file) for frame in case.frames())
+    packages = (case.catalog.of_file(frame.file) for frame in case.frames())
     of_code = (one for one in packages if one is not None and normal(one.name) != "protobuf")
     package = next(of_code, case.subject)
     name = f"{package.name} {package.version}" if package else case.seen.what

@@ -57,7 +57,7 @@ def module_is_hidden(case: Case) -> Finding | None:
                 needed=f"no file and no folder named {name} before the standard library",
                 fix=_unhide(places[0], case),
             )
-        package = case.installed.of_module(name)
+        package = case.catalog.of_module(name)
         if package is None or name in sys.stdlib_module_names:
             continue
         installed = package.site / name

@@ -74,10 +74,10 @@ def linker_refuses(case: Case) -> Finding | None:
 def _of_torchs_wheels(case: Case, text: str) -> Finding | None:
     """A library that a wheel of NVIDIA's has, which torch requires."""
     missing = _NO_LIBRARY.search(text)
-    torch = case.installed.named("torch")
+    torch = case.catalog.named("torch")
     if missing is None or not _OF_NVIDIA.match(Path(missing[1]).name):
         return None
-    needs = [*case.installed.requirements(torch)] if torch is not None else []
+    needs = [*case.catalog.requirements(torch)] if torch is not None else []
     unmet = [need for need in needs if need.name.startswith(("nvidia", "cuda")) and not need.is_met]
     fix = fixes.reinstall_torch(case.runtime.environment, case.runtime.torch)
     if unmet:

@@ -51,7 +51,7 @@ def module_is_missing(case: Case) -> Finding | None:
         top = module.partition(".")[0]
         if top in sys.stdlib_module_names | case.runtime.target.library():
             return _of_library(case, module)
-        owner = case.installed.of_module(top)
+        owner = case.catalog.of_module(top)
         asking = case.raiser
         if module in _FORMERLY and (finding := _removed(case, asking, module)):
             return finding
@@ -74,7 +74,7 @@ def package_asks_for_others(case: Case) -> Finding | None:
             continue
         words = match["names"].split()
         needs = [need for need in map(parse_need, words) if need is not None]
-        lacking = [need for need in needs if case.installed.named(need.name) is None]
+        lacking = [need for need in needs if case.catalog.named(need.name) is None]
         if not lacking or lacking != needs or any(need.name == "torch" for need in needs):
             continue
         return case.finding(
@@ -190,9 +190,9 @@ def _not_installed(case: Case, asking: Distribution | None, module: str) -> Find
             needed=requirement.text,
             fix=meet(requirement, case.runtime),
         )
-    owner = case.installed.named(_DISTRIBUTION_OF.get(top, ""))
+    owner = case.catalog.named(_DISTRIBUTION_OF.get(top, ""))
     if owner is not None:
-        files = case.installed.files(owner)
+        files = case.catalog.files(owner)
         gone = next((one.path for one in files if re.split(r"[/.]", one.name)[0] == top), None)
         if gone is not None:
             return file_is_gone(case, owner, gone)
@@ -218,7 +218,7 @@ def _not_installed(case: Case, asking: Distribution | None, module: str) -> Find
 def _removed(case: Case, asking: Distribution | None, module: str) -> Finding | None:
     """A module that its distribution had in former releases."""
     name, wanted = _FORMERLY[module]
-    owner = case.installed.named(name)
+    owner = case.catalog.named(name)
     if owner is not None and admits(wanted, owner.version):
         return None
     here = f"{owner.name} {owner.version} no longer has it" if owner else f"{name} is not installed"
@@ -243,7 +243,7 @@ def _requirement_of(case: Case, package: Distribution | None, top: str) -> Requi
     if package is None:
         return None
     names = {normal(top), normal(_DISTRIBUTION_OF.get(top, top))}
-    found = (one for one in case.installed.requirements(package) if one.name in names)
+    found = (one for one in case.catalog.requirements(package) if one.name in names)
     return next((one for one in found if one.installed is None), None)
 
 
@@ -252,10 +252,10 @@ def other_release(
 ) -> Finding | None:
     """A distribution that is here in another release than the package was written for."""
     here = f"{owner.name} {owner.version} {what}"
-    requirement = case.installed.requirement_on(asking, owner.name)
+    requirement = case.catalog.requirement_on(asking, owner.name)
     if requirement is None:
         asking_too = case.subject
-        requirement = case.installed.requirement_on(asking_too, owner.name)
+        requirement = case.catalog.requirement_on(asking_too, owner.name)
         asking = asking_too if requirement is not None else asking
     if asking is None or normal(asking.name) == normal(owner.name):
         return None

@@ -43,7 +43,7 @@ def name_is_missing(case: Case) -> Finding | None:
             continue  # its modules import each other
         if case.seen.what == "torch" and module.startswith("torch._C"):
             return _of_two_releases(case, module, name)
-        owner = case.installed.of_module(module)
+        owner = case.catalog.of_module(module)
         if owner is None:
             continue
         asking = case.raiser
@@ -59,10 +59,10 @@ def name_is_missing(case: Case) -> Finding | None:
 def _name_is_refused(case: Case, error: SeenError) -> Finding | None:
     """A module that tells by its own `__getattr__` that it has a name no longer, or not yet."""
     asked = [frame.file for frame in error.frames if frame.function == "__getattr__"]
-    owner = case.installed.of_file(asked[-1]) if asked else None
+    owner = case.catalog.of_file(asked[-1]) if asked else None
     if owner is None or case.raiser != owner:
         return None
-    packages = [case.installed.of_file(frame.file) for frame in reversed(error.frames)]
+    packages = [case.catalog.of_file(frame.file) for frame in reversed(error.frames)]
     asking = next((one for one in packages if one not in (None, owner)), case.subject)
     if asking is None or asking == owner or normal(owner.name) == "torch":
         return None
@@ -99,11 +99,11 @@ def _is_native(name: str) -> bool:
 
 def _numpy_abi(case: Case) -> Finding | None:
     """A package that was compiled for another NumPy."""
-    numpy = case.installed.named("numpy")
+    numpy = case.catalog.named("numpy")
     package = case.raiser
     if numpy is None or package is None or normal(package.name) == "numpy":
         return None
-    requirement = case.installed.requirement_on(package, "numpy")
+    requirement = case.catalog.requirement_on(package, "numpy")
     is_two = numpy.version.startswith("2.")
     wanted = requirement.text if requirement and requirement.is_met is False else "numpy<2"
     return case.finding(

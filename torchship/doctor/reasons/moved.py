@@ -21,7 +21,7 @@ def folder_has_moved(case: Case) -> Finding | None:
             continue
         top = match[1].partition(".")[0]
         is_its_own = top == case.seen.what.partition(".")[0]
-        package = case.installed.of_module(top) or (case.subject if is_its_own else None)
+        package = case.catalog.of_module(top) or (case.subject if is_its_own else None)
         origin = origin_of(case.runtime.target, package.place) if package else None
         if package is None or origin is None or not origin.is_editable or origin.folder is None:
             continue

@@ -42,7 +42,7 @@ def _library_is_missing(case: Case) -> Finding | None:
     namespaces = {m[1] or m[2] for e in case.errors if (m := _NAMESPACE.search(e.message))}
     if package is None or normal(package.name).replace("-", "_") not in namespaces:
         return None
-    objects = [file for file in case.installed.files(package) if _is_object(file.path)]
+    objects = [file for file in case.catalog.files(package) if _is_object(file.path)]
     gone = next((file.path for file in objects if not is_file(file.path)), None)
     if gone is not None:
         return damaged.file_is_gone(case, package, gone)

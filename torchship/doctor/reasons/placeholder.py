@@ -30,7 +30,7 @@ def name_alone_is_installed(case: Case) -> Finding | None:
     """A distribution without objects: of which nobody can import anything, or that has nothing of
     the torch extension of its name."""
     for package in filter(None, dict.fromkeys((case.raiser, case.subject))):
-        files = [file.path for file in case.installed.files(package)]
+        files = [file.path for file in case.catalog.files(package)]
         if not files or any(_is_of_more(path) for path in files):
             continue
         sources = [path for path in files if path.suffix == ".py"]
@@ -87,7 +87,7 @@ def _has_code(case: Case, path: Path) -> bool:
 def _lacks_its_own(case: Case, package: Distribution) -> bool:
     """Whether the error is that the package lacks a module or a name of its own."""
     tops = {name.partition(".")[0] for name in _named(case)}
-    return any(case.installed.of_module(top) == package for top in tops)
+    return any(case.catalog.of_module(top) == package for top in tops)
 
 
 def _named(case: Case) -> Iterator[str]:

@@ -28,7 +28,7 @@ def two_wrote_one_folder(case: Case) -> Finding | None:
             continue
         files = [frame.file for frame in error.frames[-1:]] + ([error.path] if error.path else [])
         module = next(filter(None, match.groups()), error.name)
-        owners = case.installed.owners_of_module(module.partition(".")[0]) if module else ()
+        owners = case.catalog.owners_of_module(module.partition(".")[0]) if module else ()
         sharing = [one for one in owners if _lists(case, one, files)]
         if len(sharing) > 1:
             return _finding(case, sharing)
@@ -36,7 +36,7 @@ def two_wrote_one_folder(case: Case) -> Finding | None:
 
 
 def _lists(case: Case, package: Distribution, files: list[str]) -> bool:
-    listed = {file.path for file in case.installed.files(package)}
+    listed = {file.path for file in case.catalog.files(package)}
     return bool(files) and all(Path(file) in listed for file in files)
 
 

@@ -16,10 +16,10 @@ from .linking import named_objects
 def file_is_left_over(case: Case) -> Finding | None:
     """An object that no list of its package has, beside one of the same module that is listed."""
     for path in dict.fromkeys(named_objects(case)):
-        package = case.installed.of_file(str(path))
+        package = case.catalog.of_file(str(path))
         if package is None:
             continue
-        listed = {file.path for file in case.installed.files(package)}
+        listed = {file.path for file in case.catalog.files(package)}
         others = [other for other in _same_module(path) if other in listed]
         if path in listed or not others:
             continue

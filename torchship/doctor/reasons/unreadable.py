@@ -26,7 +26,7 @@ def python_is_unreadable(case: Case) -> Finding | None:
     if error is None:
         return None
     package = case.raiser
-    files = case.installed.files(package) if package is not None else []
+    files = case.catalog.files(package) if package is not None else []
     if package is not None and _OF_NULL_BYTES in error.message:
         # Before Python 3.12, such an error does not name its file.
         sources = (file for file in files if file.name.endswith(".py"))

@@ -15,9 +15,10 @@ from ...judge.records import REJECTED, Finding
 from ...judge.rules import CODES
 from ...judge.text import printable, read_regular
 from ...judge.words import codes
+from ..decide import REMARK, WORKS
 from ..environment.standards import normal
 from ..environment.targets import UsageError
-from .rows import REMARK, WORKS, Row, notice
+from .rows import Row, notice
 
 _MAX_FILE = 1 << 20
 _EXAMPLE = "torchaudio TD110 waits for the release of next week"

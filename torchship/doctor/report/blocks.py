@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from ...judge.records import Finding, Fix
 from ...judge.text import some
 from ...judge.words import codes, render
+from ..decide import CANNOT_BE_TOLD, FAILS, REMARK, WORKS
 from ..looking.seen import Seen
 from .report import Report, heading, summary
-from .rows import CANNOT_BE_TOLD, FAILS, REMARK, STATES, WORKS, Row
+from .rows import STATES, Row
 
 #: Of what was seen, and of why.
 _MOST_LINES = 3

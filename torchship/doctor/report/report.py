@@ -11,10 +11,11 @@ from ...judge.records import NOWHERE, Finding, Runtime, TorchInstall, dotted
 from ...judge.rules import CODES
 from ...judge.text import printable, quoted
 from ...judge.words import codes, render
+from ..decide import CANNOT_BE_TOLD, FAILS, REMARK, WORKS
 from ..environment import pythons
 from ..looking.seen import Looked, Seen
 from ..reasons.meaning import Diagnosis, meaning_of
-from .rows import CANNOT_BE_TOLD, FAILS, NOTHING_FOUND, REMARK, STATES, WORKS, Row
+from .rows import NOTHING_FOUND, STATES, Row
 
 #: Of what an import printed, in JSON.
 _MAX_OUTPUT = 4000

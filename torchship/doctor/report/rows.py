@@ -7,11 +7,17 @@ from pathlib import Path
 from ...judge.project import Record
 from ...judge.records import NO_FIX, NOTE, UNKNOWN, Finding, Runtime, Verdict
 from ...judge.words import render
-from ..decide import Decision
+from ..decide import (
+    CANNOT_BE_TOLD,
+    FAILS,
+    REMARK,
+    WORKS,
+    Decision,
+    decision_by_reading,
+)
 from ..environment.owner import find_owner
 from ..looking.seen import Seen
 
-WORKS, FAILS, CANNOT_BE_TOLD, REMARK = "works", "fails", "unknown", "note"
 STATES = {WORKS: "works", FAILS: "does not work", CANNOT_BE_TOLD: "cannot be told", REMARK: "note"}
 #: What is said where nothing but files was looked at.
 NOTHING_FOUND = "nothing found"
@@ -55,37 +61,29 @@ class Row(Record, kw_only=True):
 
 def row_of(decision: Decision, runtime: Runtime) -> Row:
     """The row of an object that was looked at, or only read."""
-    row = row_of_verdict(decision.read, runtime)
-    if decision.decided_by == "reading":
-        return row
+    verdict = decision.read
+    owner = verdict.binary.owner
+    if owner is None:  # the binaries of the project, and unread files, come without one
+        sites = [runtime.torch.root.parent] if runtime.torch else []
+        owner = find_owner(runtime.target, decision.path, sites)
     finding = decision.finding
-    remark = render.summary(decision.read) if decision.read.accepted else ""
-    return row._replace(
+    remark = render.summary(verdict) if verdict.accepted else "it was loaded"
+    return Row(
+        path=decision.path,
         state=decision.state,
-        summary=finding.why if finding else remark or "it was loaded",
+        summary=finding.why if finding else remark,
         finding=finding,
-        decided_by="look",
+        package=owner.name if owner else None,
+        version=owner.version if owner else None,
+        decided_by=decision.decided_by,
         seen=decision.seen,
-        read=decision.read.cause,
+        read=verdict.cause if decision.decided_by == "look" else None,
     )
 
 
 def row_of_verdict(verdict: Verdict, runtime: Runtime) -> Row:
-    """The row of a shared object that was read."""
-    owner = verdict.binary.owner
-    if owner is None:  # the binaries of the project, and unread files, come without one
-        sites = [runtime.torch.root.parent] if runtime.torch else []
-        owner = find_owner(runtime.target, verdict.binary.path, sites)
-    cause = verdict.cause
-    state = WORKS if verdict.accepted else FAILS if verdict.rejection else CANNOT_BE_TOLD
-    return Row(
-        path=verdict.binary.path,
-        state=state,
-        summary=cause.why if cause else render.summary(verdict),
-        finding=cause,
-        package=owner.name if owner else None,
-        version=owner.version if owner else None,
-    )
+    """The row of a shared object that was only read."""
+    return row_of(decision_by_reading(verdict), runtime)
 
 
 def notice(

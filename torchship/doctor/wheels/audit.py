@@ -26,7 +26,7 @@ from ...judge.rules.cuda import binary_cuda
 from ...judge.rules.libraries import LIBRARIES_OF_DRIVER
 from ...judge.text import printable, some
 from ...judge.words import codes, render
-from .. import judge_in_run
+from ..checks.judging import judge_package_file_in_run
 from ..environment.built_for import torch_requirements
 from ..environment.owner import find_owner, shared_objects
 from ..environment.standards import Python, admits_of_minor
@@ -170,7 +170,7 @@ def _state(binary: BinaryRecord, runtime: Runtime, minor: tuple[int, int]) -> st
     states = []
     for abi in {0, 1} if minor < (2, 7) else {1}:
         torch = release(f"{dotted(minor)}.0", minor, abi)
-        verdict = judge_in_run(binary, runtime._replace(torch=torch))
+        verdict = judge_package_file_in_run(binary, runtime._replace(torch=torch))
         statuses = {f.status for f in verdict.findings if f.code in _OF_TORCH}
         # No files of this release are here, so its symbols may be unknown. Trust an object
         # that was built for this minor.

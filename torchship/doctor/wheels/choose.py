@@ -36,7 +36,8 @@ from ...judge.records import (
 )
 from ...judge.text import list_names, printable, quoted
 from ...judge.words import render
-from .. import judge_in_run
+from ..checks.judging import judge_package_file_in_run
+from ..decide import CANNOT_BE_TOLD, FAILS, WORKS, state_of
 from ..environment.built_for import paired_releases, torch_requirements
 from ..environment.metadata import Core
 from ..environment.owner import find_owner, shared_objects
@@ -54,9 +55,8 @@ from .unpacking import (
     unpack,
 )
 
-WORKS, FAILS, UNKNOWN_STATE = "works", "fails", "unknown"
 #: Only files are read here, so "fits" is all that can be said: "works" takes an import.
-_STATES = {WORKS: "fits", FAILS: "does not work", UNKNOWN_STATE: "cannot be told"}
+_STATES = {WORKS: "fits", FAILS: "does not work", CANNOT_BE_TOLD: "cannot be told"}
 _SECONDS = 25.0
 #: Of what is read in wheels, which nobody has to trust yet.
 _MEGABYTES = 256
@@ -165,12 +165,12 @@ def choose(sources: Sequence[str], runtime: Runtime) -> list[Choice]:
     for number, candidate in enumerate(fitting):
         if number >= _MAX_OPENED or working >= _MAX_WORKING:
             why = "not looked at, since better ones were"
-            unjudged = _choice(candidate, runtime, UNKNOWN_STATE, why)
+            unjudged = _choice(candidate, runtime, CANNOT_BE_TOLD, why)
             choices.append(unjudged._replace(is_judged=False))
             continue
         choices.append(_open(candidate, tools))
         working += choices[-1].state == WORKS
-    order = (WORKS, UNKNOWN_STATE, FAILS)
+    order = (WORKS, CANNOT_BE_TOLD, FAILS)
     return sorted(
         choices,
         key=lambda choice: (not choice.is_judged, order.index(choice.state), choice.rank),
@@ -314,7 +314,7 @@ def _open(candidate: _Candidate, tools: _Tools) -> Choice:
         except WheelError as error:
             outcome = _Outcome(FAILS, f"it cannot be read as a wheel: {error}")
         except (RemoteError, BudgetSpentError) as error:
-            outcome = _Outcome(UNKNOWN_STATE, f"not checked: {error}")
+            outcome = _Outcome(CANNOT_BE_TOLD, f"not checked: {error}")
     return _choice(candidate, tools.runtime, outcome.state, outcome.why)
 
 
@@ -355,7 +355,7 @@ def _judge_objects(name: WheelName, root: Path, tools: _Tools) -> Iterator[Verdi
     for path in shared_objects(root):
         binary = read_binary(path, budget=runtime.target.budget)
         if needs_torch_or_cuda(binary) or not binary.is_read_whole:
-            yield judge_in_run(_with_owner(binary, name, root, runtime), runtime)
+            yield judge_package_file_in_run(_with_owner(binary, name, root, runtime), runtime)
 
 
 def _with_owner(
@@ -382,9 +382,8 @@ def _summary(verdicts: list[Verdict], pins: list[str]) -> _Outcome:
     for verdict in verdicts:
         if verdict.accepted or (working and _has_alternatives(verdict.binary)):
             continue
-        state = FAILS if verdict.rejection else UNKNOWN_STATE
         why = verdict.cause.why if verdict.cause else render.summary(verdict)
-        return _Outcome(state, why)
+        return _Outcome(state_of(verdict), why)
     notes = [f.why for v in working for f in v.findings if f.why and "vouches" in f.why]
     return _Outcome(WORKS, notes[0] if notes else f"{len(working)} extensions fit")
 

@@ -1,7 +1,8 @@
-"""What is wrong and whose it is, to what mends it.
+"""Fixes: what is wrong with an object, and whose it is, to what mends it.
 
-In come a record, a runtime and what a rule has found; out goes a `Fix`: words for people, and the
-command in them.
+In come its `BinaryRecord`, a `Runtime` and what a rule has found; out goes a `Fix`: words for
+people, and the command in them. For these words, and for nothing else, the rules' checks come to
+read the system: `/etc/os-release`, a variable, the names in a folder.
 
 Begin with `table.py`, which says what to do about an object of each owner. The modules `of_*` have
 the fixes for each owner, `installers.py` the commands of pip and of conda, each with install,

@@ -27,7 +27,6 @@ _ERROR = "_ZN3c105ErrorC1ENS_14SourceLocationE"
 _NEW = _ERROR + "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 _OLD = _ERROR + "Ss"
 
-# Before Python 3.14, Path.is_file raises for a file in a folder that this user may not search.
 #: The libraries that `import torch` loads, those that define most symbols first.
 _LOADED_WITH_TORCH = (
     "libtorch_cpu.so",
@@ -41,7 +40,8 @@ _LOADED_WITH_TORCH = (
     "libc10_xpu.so",
 )
 
-_exists = os.path.isfile
+# Before Python 3.14, Path.is_file raises for a file in a folder that this user may not search.
+_is_file = os.path.isfile
 
 
 class TorchNotFoundError(LookupError):
@@ -79,7 +79,7 @@ def find_torch(path: Path | str | None = None, python: str | None = None) -> Tor
         with suppress(OSError):
             files += sorted(Path(path).glob("lib*/python3*/site-packages/torch/version.py"))
         for file in files:
-            if _exists(file):
+            if _is_file(file):
                 return read_install(file.parent)
         raise TorchNotFoundError(
             f"no torch installation in {path}: looked for {some(list(map(str, files)))}. "
@@ -135,7 +135,7 @@ def _located(python: str | None) -> Path | None:
 
 def read_install(root: Path) -> TorchInstall:
     """The facts of the installation whose package folder is `root`. Raises TorchNotFoundError."""
-    if not _exists(root / "version.py") and not _is_pytorch(root):
+    if not _is_file(root / "version.py") and not _is_pytorch(root):
         raise TorchShadowedError(root if root.name == "torch" else root / "torch.py")
     facts = _version_file(root / "version.py")
     version = facts.get("__version__")
@@ -149,7 +149,7 @@ def read_install(root: Path) -> TorchInstall:
     problems = [
         f"{name} cannot be read in {lib_dir}"
         for name in ("libc10.so", "libtorch_cpu.so")
-        if not _exists(lib_dir / name)
+        if not _is_file(lib_dir / name)
     ]
     abi = None
     try:
@@ -171,7 +171,7 @@ def _is_pytorch(root: Path) -> bool:
     """Whether a folder is what is left of an installation, which has lost its version.py."""
     with suppress(OSError):
         listed = any(name.startswith("torch-") for name in os.listdir(root.parent))  # noqa: PTH208
-        has_libraries = _exists(root / "lib" / "libtorch_cpu.so") or any(root.glob("_C.*.so"))
+        has_libraries = _is_file(root / "lib" / "libtorch_cpu.so") or any(root.glob("_C.*.so"))
         return root.name == "torch" and (has_libraries or listed)
     return False
 
@@ -207,7 +207,7 @@ def other_installs(
     for entry in search_path:
         root = Path(entry, "torch")
         key = os.path.realpath(root)
-        if key != judged_root and key not in others and _exists(root / "version.py"):
+        if key != judged_root and key not in others and _is_file(root / "version.py"):
             with suppress(TorchNotFoundError):
                 others[key] = read_install(root)
     return tuple(others.values())
@@ -294,7 +294,7 @@ def missing_symbols(
     if any("THP" in name for name in remaining) or binary.modules:
         libraries.append("libtorch_python.so")
     for path in (torch.lib_dir / name for name in dict.fromkeys(libraries)):
-        if remaining and _exists(path):
+        if remaining and _is_file(path):
             with Elf(path, budget) as elf:
                 remaining = [name for name in remaining if not elf.defines(name)]
     return tuple(remaining)
@@ -325,7 +325,7 @@ def defining_libraries(
     remaining = [*dict.fromkeys(names)]
     libraries: dict[str, Path] = {}
     for path in (torch.lib_dir / name for name in _LOADED_WITH_TORCH):
-        if not remaining or not _exists(path):
+        if not remaining or not _is_file(path):
             continue
         with suppress(ElfError, OSError), Elf(path, budget) as elf:
             libraries.update({name: path for name in remaining if elf.defines(name)})

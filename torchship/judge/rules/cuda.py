@@ -1,4 +1,4 @@
-"""Checks of CUDA: torch's build, the NVIDIA driver and the architectures of the GPUs."""
+"""Rules about CUDA: torch's build, the NVIDIA driver and the architectures of the GPUs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from ..records import (
 )
 from ..text import some
 from ..words import codes
-from .rule import DRIVER as DRIVER_LOOKED_AT
-from .rule import GPU, Rule, has_gpu_code
+from .rule import NEEDS_DRIVER, NEEDS_GPU, Rule, has_gpu_code
 
 #: The oldest driver that serves each CUDA major (NVIDIA's minor-version compatibility).
 DRIVER_FLOORS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
@@ -263,13 +262,13 @@ DRIVER = Rule(
     dimension="driver",
     codes=(codes.NO_DRIVER, codes.DRIVER_UNKNOWN, codes.DRIVER_TOO_OLD),
     check=check_driver,
-    needs=(DRIVER_LOOKED_AT,),
+    needs=(NEEDS_DRIVER,),
     concerns=lambda binary: binary_cuda(binary) is not None,
 )
 GPU_ARCHITECTURE = Rule(
     dimension="GPU architecture",
     codes=(codes.GPU_ARCHITECTURE, codes.DRIVER_TOO_OLD),
     check=check_gpu_architecture,
-    needs=(GPU,),
+    needs=(NEEDS_GPU,),
     concerns=has_gpu_code,
 )

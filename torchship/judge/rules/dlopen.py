@@ -1,4 +1,4 @@
-"""Files that forbid what an import does: they were linked with `-z nodlopen`."""
+"""A rule about files that forbid what an import does: they were linked with `-z nodlopen`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .. import fixes
 from ..records import REJECTED, BinaryRecord, Finding, ForbidsDlopen, Runtime
 from ..text import printable
 from ..words.codes import Code
-from .rule import LINKS, Rule
+from .rule import NEEDS_LINKS, Rule
 
 DLOPEN_FORBIDDEN = Code(
     "TD509",
@@ -35,4 +35,6 @@ def check_dlopen(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     )
 
 
-DLOPEN = Rule(dimension="libraries", codes=(DLOPEN_FORBIDDEN,), check=check_dlopen, needs=(LINKS,))
+DLOPEN = Rule(
+    dimension="libraries", codes=(DLOPEN_FORBIDDEN,), check=check_dlopen, needs=(NEEDS_LINKS,)
+)

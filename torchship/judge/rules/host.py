@@ -315,7 +315,6 @@ PYTHON = Rule(
         codes.OTHER_PYTHON,
         codes.FREE_THREADED,
         codes.PYTHON_TOO_OLD,
-        codes.MODULE_MISSING,
         codes.PYTHON_NOT_NAMED,
         codes.MODULE_RENAMED,
     ),

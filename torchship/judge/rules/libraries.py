@@ -1,4 +1,4 @@
-"""Checks of what the dynamic linker looks up: libraries, and symbols that are not torch's."""
+"""Rules about what the dynamic linker looks up: libraries, and symbols that are not torch's."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from ..records import NOTE, OK, REJECTED, UNKNOWN, BinaryRecord, Finding, Fix, R
 from ..text import some
 from ..words import codes, faults
 from .host import STARTS_OF_PYTHON_SYMBOLS
-from .rule import SYMBOLS as SYMBOLS_LOOKED_UP
-from .rule import Rule
+from .rule import NEEDS_SYMBOLS, Rule
 
 #: The faults that a missing library can show. The first that applies is the cause.
 _FAULTS_BY_RANK = (
@@ -241,5 +240,5 @@ SYMBOLS = Rule(
     dimension="symbols",
     codes=(codes.SYMBOL_MISSING,),
     check=check_symbols,
-    needs=(SYMBOLS_LOOKED_UP,),
+    needs=(NEEDS_SYMBOLS,),
 )

@@ -1,4 +1,4 @@
-"""Checks of what the dynamic linker minds besides missing libraries and symbols of the object."""
+"""Rules about what the dynamic linker minds besides missing libraries and symbols of the object."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..records import (
 )
 from ..text import printable, quoted, some
 from ..words import codes
-from .rule import LINKS, Check, Rule
+from .rule import NEEDS_LINKS, Check, Rule
 
 #: From this version on, glibc makes the stack of a running program executable for no library.
 _GLIBC_KEEPS_THE_STACK = (2, 41)
@@ -186,7 +186,7 @@ def check_static_tls(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
 
 
 def _rule(dimension: str, code: codes.Code, check: Check, *others: codes.Code) -> Rule:
-    return Rule(dimension=dimension, codes=(code, *others), check=check, needs=(LINKS,))
+    return Rule(dimension=dimension, codes=(code, *others), check=check, needs=(NEEDS_LINKS,))
 
 
 FIRST_LIBRARY = _rule("libraries", codes.OTHER_LIBRARY_FIRST, check_first_library)

@@ -1,4 +1,4 @@
-"""Code of compilers that were seen to compute wrongly: it loads, runs and raises no error."""
+"""A rule about code of compilers that were seen to compute wrongly: it runs, without an error."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .. import fixes
 from ..records import NOTE, REJECTED, BinaryRecord, Finding, Runtime, dotted
 from ..words import codes
 from .cuda import binary_cuda
-from .rule import GPU, Rule, has_gpu_code
+from .rule import NEEDS_GPU, Rule, has_gpu_code
 
 #: nvcc 13's code for compute capability 10.3 (Dao-AILab/causal-conv1d, issue 105).
 _CAPABILITY = (10, 3)
@@ -40,6 +40,6 @@ MISCOMPILED = Rule(
     dimension="GPU code",
     codes=(codes.MISCOMPILED_GPU_CODE,),
     check=check_miscompiled,
-    needs=(GPU,),
+    needs=(NEEDS_GPU,),
     concerns=has_gpu_code,
 )

@@ -1,7 +1,13 @@
 """What a rule is: one question about an object, beside a torch, on a machine.
 
 In come a `BinaryRecord` and a `Runtime`, in which the facts lie that were gathered; out goes a
-`Finding`, or nothing where the question does not apply. A rule opens no file of the machine.
+`Finding`, or nothing where the question does not apply. A rule decides by these facts alone; only
+the words of a fix may come from a file of the machine (see `fixes`).
+
+Where facts are not known, a rule has one of three ways. If they are often not looked up, and the
+object may be accepted without them, it names them in `needs`: the verdict says *not looked at*. If
+the object may then crash or compute something false, the check returns an `UNKNOWN` finding, which
+refuses it. It returns nothing only where another rule about the same facts says one of these.
 """
 
 from __future__ import annotations
@@ -23,16 +29,16 @@ class Need(Record):
 
 
 #: What the dynamic linker finds, and what it minds.
-LINKS = Need(
+NEEDS_LINKS = Need(
     "what the dynamic linker would find",
     lambda binary, runtime: str(binary.path) in runtime.link_faults,
 )
-SYMBOLS = Need(
+NEEDS_SYMBOLS = Need(
     "the symbols that nothing defines",
     lambda binary, runtime: str(binary.path) in runtime.missing_symbols,
 )
-DRIVER = Need("the driver", lambda _, runtime: runtime.gpu_probed)
-GPU = Need("the GPUs", lambda _, runtime: runtime.gpu_probed or bool(runtime.devices))
+NEEDS_DRIVER = Need("the driver", lambda _, runtime: runtime.gpu_probed)
+NEEDS_GPU = Need("the GPUs", lambda _, runtime: runtime.gpu_probed or bool(runtime.devices))
 
 
 def has_gpu_code(binary: BinaryRecord) -> bool:

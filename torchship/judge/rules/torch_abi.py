@@ -1,4 +1,4 @@
-"""Checks of torch: it is there, it is whole, and its ABI is the one the binary expects."""
+"""Rules about torch: it is there, it is whole, and its ABI is the one the binary expects."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ def check_installed_torch(binary: BinaryRecord, runtime: Runtime) -> Finding | N
             why="this torch was built for another Python",
         )
     if runtime.torch_import is not None and runtime.torch_import.status == REJECTED:
+        # The doctor's finding, with a code of its own: from a look, or of checks/torch_loading.py.
         return runtime.torch_import
     if (torch.hip or torch.xpu) and runtime.is_ours(binary):
         return _cpu_tensors_alone(torch, runtime)

@@ -45,7 +45,8 @@ class Gathered(Record, kw_only=True):
 def gather(
     binary: BinaryRecord, runtime: Runtime, *, light: bool = False, opened: Path | None = None
 ) -> Gathered:
-    """The facts of an object as part of the distribution that owns it.
+    """The facts of an object: as part of its distribution, if the doctor has set its `owner`; else,
+    by its file alone.
 
     An import of the package is `light`: it looks up only what its own rules need. `opened` is the
     object that needs this one; None for the one that is opened itself. Raises BudgetSpentError.

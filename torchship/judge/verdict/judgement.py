@@ -1,6 +1,7 @@
 """The verdict on one object: `judge` asks the rules once, over facts that were gathered before.
 
-`judge_file` gathers the facts of a file (gathering.py), and calls `judge`.
+`judge_file` gathers the facts of a file (gathering.py), and calls `judge`. To look up nothing in
+vain, gathering.py first asks the few rules that end a verdict, and uses no more of their answer.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from .gathering import gather
 def judge(binary: BinaryRecord, runtime: Runtime) -> Verdict:
     """Ask every rule about a binary and a runtime.
 
-    The function opens only `symbols.json` and `support.json`. Facts from other files
-    (missing symbols, missing libraries) are part of the runtime, which need not describe
-    this process. The verdict is `accepted` if no finding is rejected or unknown, since an
-    unknown fact could crash the process or falsify a result.
+    To decide, the function opens only `symbols.json` and `support.json`; for the words of a fix,
+    also files of this machine. Facts from other files (missing symbols, missing libraries) are
+    part of the runtime, which need not describe this process. The verdict is `accepted` if no
+    finding is rejected or unknown, since an unknown fact could crash the process or falsify a
+    result.
     """
     findings: list[Finding] = []
     unasked: dict[Need, list[Rule]] = {}

@@ -127,7 +127,8 @@ def select(
     """Choose among the files of `paths`; files not named as glue or kernels are skipped.
 
     Args:
-        paths: shared objects, in order of preference among files of the same name.
+        paths: shared objects, in order of preference among files of the same name; a loader's
+            are those of `cache.find_binaries`.
         runtime: the process and machine that would load the files.
         judge_one: gives the verdict on one file, such as `judgement.judge_file`.
         forced: the name of the only variant that may be chosen; None allows all.
