@@ -91,7 +91,7 @@ class LLTMLayer(Recurrent):
         device: the device of the parameters.
         dtype: the dtype of the parameters; float32, float64, float16 or bfloat16.
         keep_cells: keep the cell state of every step for backward. If False, backward
-            computes the cell states again: backward takes longer, but the graph saves a
+            computes the cell states again: backward takes longer, but the graph keeps a
             quarter less memory, not counting inputs and outputs. With a ``PackedSequence``,
             the value counts as True.
         checkpoint: keep for backward only the states before each run of this many steps, and
@@ -223,7 +223,9 @@ class LLTMLayer(Recurrent):
         Raises:
             ValueError: `input` has not two or three dimensions, or the wrong dtype.
             RuntimeError: a size or device does not match, or the dtype of a state.
-            TypeError: both `hx` and `state` are given. Each text names the argument.
+            TypeError: both `hx` and `state` are given.
+
+        The message of each names the argument, what it got and what it needs.
         """
         if state is not None:
             if isinstance(input, Proxy):
@@ -469,7 +471,7 @@ class LLTMLayer(Recurrent):
         if input.dim() != dims or input.shape[-1] != self.input_features:
             message = (
                 f"lltm: {name} must have shape {meaning} with I = {self.input_features}, got "
-                f"{tuple(input.shape)}; reshape it, or make the layer with LLTMLayer(I, "
+                f"{tuple(input.shape)}; reshape it, or make a layer for its I: LLTMLayer(I, "
                 f"{self.state_size})"
             )
             raise RuntimeError(message) if input.dim() in (2, 3) else ValueError(message)

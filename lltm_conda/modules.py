@@ -205,7 +205,9 @@ class LLTM(Recurrent):
         Raises:
             ValueError: a tensor has not one or two dimensions.
             RuntimeError: a size, dtype or device does not match.
-            TypeError: both `state` and `hx` are given. Each text names the argument.
+            TypeError: both `state` and `hx` are given.
+
+        The message of each names the argument, what it got and what it needs.
         """
         if hx is not None:
             state = self._one_state(input, state, hx)
@@ -260,7 +262,7 @@ class LLTM(Recurrent):
         if not known_dim or input.shape[-1] != self.input_features:
             message = (
                 f"lltm: input must have shape (B, I) or (I,) with I = {self.input_features}, got "
-                f"{tuple(input.shape)}; reshape it, or make the cell with LLTM(I, "
+                f"{tuple(input.shape)}; reshape it, or make a cell for its I: LLTM(I, "
                 f"{self.state_size})"
             )
             raise RuntimeError(message) if known_dim else ValueError(message)

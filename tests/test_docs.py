@@ -276,7 +276,9 @@ def test_install_commands_are_the_same_everywhere() -> None:
     }
 
     def install_commands(page: str) -> set[str]:
-        commands = re.findall(r"^ *((?:pip|conda) install .*?)(?: +#.*)?$", page, re.MULTILINE)
+        commands = re.findall(
+            r"^ *(?:FORCE_CUDA=\d )?((?:pip|conda) install .*?)(?: +#.*)?$", page, re.MULTILINE
+        )
         return set(commands)
 
     assert {"pip install dist/lltm-*.whl"} <= install_commands(README) <= offered
@@ -330,14 +332,48 @@ def test_accuracies_after_a_pause_are_those_of_ten_seeds() -> None:
         assert f"| {kind} | {' | '.join(cells)} |" in page
 
 
-def test_code_of_the_own_op_page_is_that_of_the_template() -> None:
-    page = (REPO / "docs" / "ship" / "own-op.md").read_text(encoding="utf-8")
-    template = REPO / "torchship" / "templates" / "rms_norm" / "csrc"
-    sources = [path.read_text(encoding="utf-8") for path in template.rglob("*.*")]
-    blocks = re.findall(r"^```c\+\+\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    assert len(blocks) >= 4, "the interface, a kernel for the CPU, one for CUDA, the operator"
-    missing = [block for block in blocks if not any(block in source for source in sources)]
-    assert missing == []
+OWN_OP_PAGE = REPO / "docs" / "ship" / "own-op.md"
+
+
+def test_code_of_the_own_op_page_is_that_of_an_op_that_is_built() -> None:
+    """tests/torchship/clients builds it, and runs its tests and its example."""
+    page = OWN_OP_PAGE.read_text(encoding="utf-8")
+    client = REPO / "tests" / "torchship" / "clients" / "kinds" / "scale"
+    sources = [
+        path.read_text(encoding="utf-8").replace("own_op", "my_scale").replace("own-op", "my-scale")
+        for path in client.rglob("*.*")
+    ]
+    blocks = re.findall(r"^```(?:c\+\+|python)\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == len(sources), "a block for each file"
+    assert [s for s in sources if not any(block in s for block in blocks)] == []
+    assert [block for block in blocks if not any(block in s for s in sources)] == []
+
+
+def test_the_matrix_of_the_own_op_page_is_the_template_s_shortened() -> None:
+    from ruamel.yaml import YAML
+
+    (block,) = re.findall(r"^```yaml\n(.*?)^```", OWN_OP_PAGE.read_text("utf-8"), re.M | re.S)
+    yaml = YAML(typ="safe")
+    shown = yaml.load(block)
+    template = yaml.load(REPO / "torchship" / "templates" / "rms_norm" / "build_matrix.yaml")
+    template["project"] |= {
+        "distribution": "my-scale",
+        "summary": "A tensor times a number",
+        "url": "https://github.com/ada/my-scale",
+        "package": "my_scale",
+        "operator": "scale",
+    }
+
+    def other(part: object, whole: object, place: str) -> list[str]:
+        """The places of what is not in the whole."""
+        if part is None or part == whole:
+            return []
+        if isinstance(part, dict) and isinstance(whole, dict):
+            found = (other(part[k], whole.get(k, "nothing"), f"{place}/{k}") for k in part)
+            return [one for places in found for one in places]
+        return [place]
+
+    assert other(shown, template, "") == []
 
 
 def test_the_yaml_for_conda_forge_is_that_of_the_feedstock() -> None:

@@ -100,6 +100,17 @@ def test_pages_agree_on_the_cuda_of_conda_forge_s_pytorch() -> None:
     assert told == {name: [versions] for name in told}
 
 
+def test_the_page_on_the_doctor_shows_the_session_of_the_gallery() -> None:
+    """Which is run; from the block of the package to the summary."""
+    report = re.compile(r"^torchvision \S+ does not work.*?cannot be told: \d+$", re.DOTALL | re.M)
+    gallery, doctor = (
+        report.findall((DOCS / name).read_text(encoding="utf-8"))
+        for name in ("gallery/torchvision.md", "fails/doctor.md")
+    )
+    assert len(gallery) == 1
+    assert doctor == gallery
+
+
 def test_the_api_page_tells_every_field_of_a_verdict_and_of_a_finding() -> None:
     told = set(re.findall(r"^\| `(\w+)` \|", (DOCS / "fails" / "api.md").read_text("utf-8"), re.M))
     assert {*Verdict.__annotations__, *Finding.__annotations__} - told == set()

@@ -18,15 +18,27 @@ default. The wheel requires the torch that its binaries serve, and its version i
 import os
 import re
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from importlib.metadata import distributions
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import ParamSpec, TypeVar
 
 from setuptools.build_meta import _BuildMetaBackend
 from setuptools.errors import SetupError
 
 from .judge import TorchNotFoundError, find_torch
-from .setuptools_build import default_torch, prebuilt_variable, read_project, run_setup
+from .setuptools_build import (
+    default_torch,
+    plan_build,
+    prebuilt_variable,
+    read_project,
+    run_setup,
+)
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
 #: What a frontend hands on: a string for each option, or a list if the option was given again.
 ConfigSettings = Mapping[str, str | list[str] | None] | None
@@ -52,6 +64,20 @@ _EDITABLE = _Setuptools(is_editable=True)
 _SOURCES = _Setuptools(is_binary=False)
 
 
+def _in_one_line(hook: Callable[Given, Result]) -> Callable[Given, Result]:
+    """The hook, whose refusals come without a traceback of the frontend's."""
+
+    @wraps(hook)
+    def run(*args: Given.args, **named: Given.kwargs) -> Result:
+        try:
+            return hook(*args, **named)
+        except SetupError as error:
+            raise SystemExit(f"error: {error}") from None
+
+    return run
+
+
+@_in_one_line
 def get_requires_for_build_wheel(config_settings: ConfigSettings = None) -> list[str]:
     """What the frontend installs into an isolated build environment besides `requires`."""
     requirements: list[str] = _SOURCES.get_requires_for_build_wheel(config_settings)
@@ -64,25 +90,31 @@ def get_requires_for_build_wheel(config_settings: ConfigSettings = None) -> list
 get_requires_for_build_editable = get_requires_for_build_wheel
 
 
+@_in_one_line
 def get_requires_for_build_sdist(config_settings: ConfigSettings = None) -> list[str]:
     requirements: list[str] = _SOURCES.get_requires_for_build_sdist(config_settings)
     return requirements
 
 
+@_in_one_line
 def prepare_metadata_for_build_wheel(
     metadata_directory: str, config_settings: ConfigSettings = None
 ) -> str:
+    _check_build(config_settings)
     name: str = _SETUPTOOLS.prepare_metadata_for_build_wheel(metadata_directory, config_settings)
     return name
 
 
+@_in_one_line
 def prepare_metadata_for_build_editable(
     metadata_directory: str, config_settings: ConfigSettings = None
 ) -> str:
+    _check_build(config_settings)
     name: str = _SETUPTOOLS.prepare_metadata_for_build_editable(metadata_directory, config_settings)
     return name
 
 
+@_in_one_line
 def build_wheel(
     wheel_directory: str,
     config_settings: ConfigSettings = None,
@@ -94,12 +126,14 @@ def build_wheel(
     return name
 
 
+@_in_one_line
 def build_sdist(sdist_directory: str, config_settings: ConfigSettings = None) -> str:
     """Packs the sources, with the torchship that builds them where they have one."""
     name: str = _SOURCES.build_sdist(sdist_directory, config_settings)
     return name
 
 
+@_in_one_line
 def build_editable(
     wheel_directory: str,
     config_settings: ConfigSettings = None,
@@ -144,6 +178,14 @@ def _torch_to_fetch() -> str | None:
 
 def _has_prebuilt() -> bool:
     return bool(os.environ.get(prebuilt_variable(read_project(Path.cwd()))))
+
+
+def _check_build(config_settings: ConfigSettings) -> None:
+    """Refuses what cannot be built, before the frontend fetches what the package requires."""
+    _check_torch(config_settings)
+    if not _has_prebuilt():
+        with TemporaryDirectory() as folder:
+            plan_build(read_project(Path.cwd()), Path(folder), lambda line: None)
 
 
 def _check_torch(config_settings: ConfigSettings) -> None:

@@ -30,8 +30,9 @@ from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 from setuptools.errors import SetupError
 
-from .builder import BuildError, client, execute, fitting_request, plan
+from .builder import BuildError, Step, client, execute, fitting_request, plan
 from .builder.options import BuildOptions, read_options
+from .builder.programs import Log
 from .builder.request import glue_for
 from .builder.sources import (
     CUDA_SUFFIXES,
@@ -84,15 +85,15 @@ def run_setup(root: Path, *, is_binary: bool = True, is_editable: bool = False) 
 
     package = record.package
     if is_editable:
-        copy_engine(root / package)
-    engine = root / package / "engine" if is_editable else _TORCHSHIP
+        copy_engine(record.folder)
+    engine = record.folder / "engine" if is_editable else _TORCHSHIP
     parts = [pattern for part in PARTS for pattern in (part, f"{part}.*")]
     engine_packages = find_namespace_packages(str(engine), include=parts, exclude=["*.__pycache__"])
     packages = [
         package,
         f"{package}.engine",
         f"{package}.csrc",
-        *(f"{package}.{name}" for name in find_packages(str(root / package), exclude=_NOT_OURS)),
+        *(f"{package}.{name}" for name in find_packages(str(record.folder), exclude=_NOT_OURS)),
         *(f"{package}.engine.{name}" for name in engine_packages),
         *(f"{package}.csrc.{name}" for name in find_namespace_packages(str(root / "csrc"))),
     ]
@@ -104,6 +105,7 @@ def run_setup(root: Path, *, is_binary: bool = True, is_editable: bool = False) 
         # A module of the distribution's name leads those who import it to the package.
         py_modules=[record.wheel_name] if (root / f"{record.wheel_name}.py").is_file() else [],
         package_dir={
+            package: os.path.relpath(record.folder, root),
             f"{package}.engine": os.path.relpath(engine, root),
             f"{package}.csrc": "csrc",
         },
@@ -180,13 +182,13 @@ def binary_requirement(project: Project) -> str | None:
         return None
 
 
-def carry_source(project: Project, root: Path) -> None:
-    """Writes the commit of the sources and the commit's date into a distribution."""
+def carry_source(project: Project, package: Path) -> None:
+    """Writes the commit of the sources and the commit's date into a distribution's package."""
     facts = {
         "commit": git_commit(project, os.environ),
         "epoch": source_epoch(project, os.environ),
     }
-    path = root / project.package / "source.json"
+    path = package / "source.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(facts) + "\n", encoding="utf-8")
 
@@ -196,16 +198,17 @@ class SourceDistribution(sdist):
         """Copies the sources, with the torchship that builds them where it lies among them."""
         root = Path.cwd()
         project: Project = self.distribution.project
-        mapping = root / project.package / "engine" / "__init__.py"
+        mapping = project.folder / "engine" / "__init__.py"
         vendored = [path for path in (*root.glob("vendor/*"), mapping) if path.is_file()]
         # A torchship that is installed elsewhere is no source of the project, nor is the copy that
         # an editable install made of it.
-        foreign = (os.pardir, os.sep, f"{project.package}/engine/")
+        engine = project.folder.relative_to(root) / "engine"
+        foreign = (os.pardir, os.sep, f"{engine}/")
         own = (file for file in files if not file.startswith(foreign))
         named = build_inputs(project, root / "csrc")
         sources = {*own, *(str(path.relative_to(root)) for path in (*vendored, *named))}
         super().make_release_tree(base_dir, sorted(sources))
-        carry_source(project, Path(base_dir))
+        carry_source(project, base_dir / project.folder.relative_to(root))
 
 
 class BuildPython(build_py):
@@ -234,25 +237,14 @@ class BuildBinaries(build_ext):
         if self.inplace:
             copy_engine(project.folder)
         if not in_place:
-            carry_source(project, root)
+            carry_source(project, root / project.package)
 
     def _compile(self, project: Project) -> list[Path]:
         work_dir = Path(self.build_temp).resolve() / "binaries"
         log = partial(self.announce, level=2)
+        steps = plan_build(project, work_dir / "lib", log)
         try:
-            torch = find_torch()
-            request = fitting_request(project, torch, work_dir / "lib", log=log)
-            steps = plan(request)
             execute(steps, work_dir, self.parallel or None, log)
-        except TorchNotFoundError as error:
-            raise SetupError(
-                f"{project.distribution} is compiled against a torch, "
-                f"but the build finds no torch ({error}). "
-                "By default, pip builds in an isolated environment, without your torch. "
-                "Install torch, then run the same command with --no-build-isolation "
-                "(in a checkout: pip install --no-build-isolation .), "
-                "or name the torch to build for: --config-settings torch=2.13.0"
-            ) from None
         except BuildError as error:
             raise SetupError(f"{project.distribution} was not built: {error}") from None
         return [step.output for step in steps if step.output.suffix == ".so"]
@@ -263,6 +255,24 @@ class BuildBinaries(build_ext):
 
     def get_output_mapping(self) -> dict[str, str]:
         return {}
+
+
+def plan_build(project: Project, out_dir: Path, log: Log) -> list[Step]:
+    """The steps that make the binaries for the torch that is installed here.
+
+    Raises SetupError for what stops the build before anything is compiled.
+    """
+    try:
+        return plan(fitting_request(project, find_torch(), out_dir, log=log))
+    except TorchNotFoundError as error:
+        raise SetupError(
+            f"{project.distribution} is compiled against a torch, "
+            f"but the build finds no torch ({error}); "
+            f"install torch into this environment ({sys.prefix}) and run the same command "
+            "again, or leave out --no-build-isolation, and pip fetches a torch to compile with"
+        ) from None
+    except BuildError as error:
+        raise SetupError(f"{project.distribution} was not built: {error}") from None
 
 
 def _prebuilt_binaries(project: Project) -> list[Path]:

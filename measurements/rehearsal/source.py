@@ -13,6 +13,8 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
+from torchship.builder.client import package_folder
+
 IDENTITY = ("-c", "user.name=Maintainer", "-c", "user.email=maintainer@example.org")
 MATRIX = "build_matrix.yaml"
 
@@ -61,8 +63,9 @@ class Source:
     @property
     def version(self) -> str:
         """The version in the package's `_version.py`."""
-        package = YAML(typ="safe").load(self.root / MATRIX)["project"]["package"]
-        text = (self.root / package / "_version.py").read_text(encoding="utf-8")
+        name = YAML(typ="safe").load(self.root / MATRIX)["project"]["package"]
+        package = package_folder(self.root, name)
+        text = (package / "_version.py").read_text(encoding="utf-8")
         match = re.search(r'__version__ = "(.+)"', text)
         if match is None:
             raise ValueError(f'{package}/_version.py: has no line __version__ = "..."; add it')

@@ -93,7 +93,7 @@ def test_every_package_asks_for_its_own_variant(scripts) -> None:
     for build, lines in scripts.items():
         device, glue = build.rsplit("_", 1)[0].split("_", 1)
         variant = glue.replace("_", "-") + ("-cu" + device[4:6] if device != "cpu" else "-cpu")
-        assert f'"chosen": "{variant}"' in "\n".join(lines).replace("\\", "")
+        assert f'"chosen: {variant}"' in "\n".join(lines)
         assert f"--explain {variant}" in "\n".join(lines)
 
 
@@ -125,8 +125,16 @@ def test_it_fails_where_they_are_refused(scripts, tmp_path, record) -> None:
 
 def test_the_last_line_alone_tells_another_variant(scripts, tmp_path) -> None:
     lines = [x for script in scripts["cuda130_stable210_300"] for x in script.splitlines()]
-    (chosen,) = [line for line in lines if "chosen" in line]
-    assert run([chosen], tmp_path).returncode == 1
+    process = run([line for line in lines if "--explain" not in line], tmp_path)
+    assert process.returncode == 1
+    assert "chosen: stable210-cpu" in process.stdout
+
+
+def test_a_package_that_does_not_work_fails_though_its_report_is_piped(scripts, tmp_path) -> None:
+    (tmp_path / "lltm_conda").mkdir()
+    (tmp_path / "lltm_conda" / "__init__.py").touch()
+    (tmp_path / "lltm_conda" / "__main__.py").write_text("raise SystemExit(3)")
+    assert run(scripts["cpu_stable210_100"], tmp_path).returncode == 3
 
 
 @pytest.mark.rehearsal

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from checkout import SETTINGS
 from package_indexes import account, pip_install, serve_index
+from release_commands import run
 from release_places import REPO
 from ruamel.yaml import YAML
 
@@ -17,20 +16,6 @@ from torchship.release.run.manifest import parse
 from torchship.release.steps.conda import commands as conda_commands
 
 pytest.importorskip("pypiserver")
-
-
-def environment(**more: str) -> dict[str, str]:
-    dropped = ("LLTM_", "PYTHON", "PIP_", "UV_", "TWINE_")
-    return {k: v for k, v in os.environ.items() if not k.startswith(dropped)} | more
-
-
-def run(*arguments: object, cwd: Path, **env: str) -> str:
-    command = [str(word) for word in arguments]
-    process = subprocess.run(
-        command, cwd=cwd, env=environment(**env), capture_output=True, text=True
-    )
-    assert process.returncode == 0, process.stdout + process.stderr
-    return process.stdout
 
 
 def small_checkout(root: Path) -> Path:

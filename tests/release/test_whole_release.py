@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from pathlib import Path
 import pytest
 from checkout import SETTINGS
 from package_indexes import account, serve_index
+from release_commands import run
 from release_places import REPO
 
 for name in ("pypiserver", "rattler", "twine"):
@@ -41,20 +40,6 @@ VERSION_FILES = {
 }
 #: The section of the changelog that is not released yet.
 IN_DEVELOPMENT = r"^## \[.+\] - in development$"
-
-
-def environment(**more: str) -> dict[str, str]:
-    dropped = ("LLTM_", "PYTHON", "PIP_", "UV_", "TWINE_")
-    return {k: v for k, v in os.environ.items() if not k.startswith(dropped)} | more
-
-
-def run(*command: object, cwd: Path, **variables: str) -> str:
-    words = [str(word) for word in command]
-    result = subprocess.run(
-        words, cwd=cwd, env=environment(**variables), capture_output=True, text=True
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
 
 
 def tag_version(source: Source, version: str, date: str) -> None:

@@ -9,10 +9,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 import small_repositories as repositories
-from new_projects import files, torchship
+from new_projects import files, torchship, tracked
 from ruamel.yaml import YAML
 from small_projects import write
 
@@ -285,7 +286,16 @@ def test_the_target_that_links_torch_says_what_cmake_builds(tmp_path: Path) -> N
         }
     }
     assert fate_of(plan, "library fftw3") is Fate.LEFT
-    assert any("git mv src/mutual mutual" in stop for stop in plan.stops)
+    assert not any("git mv" in stop for stop in plan.stops)
+
+
+def test_a_package_that_no_usual_layout_has_is_to_be_moved(tmp_path: Path) -> None:
+    moved = {
+        name.replace("src/mutual", "code/mutual"): text.replace("src", "code")
+        for name, text in repositories.CMAKE_REPOSITORY.items()
+    }
+    plan = plan_init(repositories.make(tmp_path, moved))
+    assert any("git mv code/mutual mutual" in stop for stop in plan.stops)
 
 
 def test_flags_and_standard_of_every_target_are_carried_over(tmp_path: Path) -> None:
@@ -569,6 +579,79 @@ def test_the_second_step_changes_no_file_of_the_author(finished: Path) -> None:
     before = files(finished)
     finish(finished)
     assert files(finished) == before
+
+
+IGNORED = {"build/x", "dist/x", "fast.egg-info/x", "fast/lib/x.so", "fast/__pycache__/x.pyc"}
+
+
+@pytest.mark.parametrize("own", [None, "*.o\n", "/build\nlib/\n__pycache__\n*.so"])
+def test_git_ignores_what_builds_write_after_the_second_step(
+    tmp_path: Path, own: str | None
+) -> None:
+    """What the author's .gitignore says already is not said twice."""
+    write(tmp_path, {"fast/__init__.py": "", "csrc/op.cpp": STABLE})
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    if own is not None:
+        (tmp_path / ".gitignore").write_text(own)
+    write_all(tmp_path, plan_init(tmp_path, "fast", is_run=False).files)
+    finish(tmp_path)
+    command = ["git", "-C", str(tmp_path), "check-ignore", "--no-index", *IGNORED]
+    listing = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    assert {*listing.split()} == IGNORED
+    content = (tmp_path / ".gitignore").read_text()
+    assert content.startswith(own or "/build/\n")
+    assert own != "/build\nlib/\n__pycache__\n*.so" or content.splitlines()[-2:] == [
+        "/dist/",
+        "*.egg-info/",
+    ]
+    finish(tmp_path)
+    assert (tmp_path / ".gitignore").read_text() == content
+
+
+def test_a_file_that_the_author_ignores_is_staged_all_the_same(tmp_path: Path) -> None:
+    write(tmp_path, {"fast/__init__.py": "", "csrc/op.cpp": STABLE, ".gitignore": "_version.py\n"})
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    write_all(tmp_path, plan_init(tmp_path, "fast", is_run=False).files)
+    finish(tmp_path)
+    assert "fast/_version.py" in tracked(tmp_path)
+
+
+@pytest.fixture(scope="module", params=["src", "python"])
+def in_a_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a package that lies in another, in a repository that is finished."""
+    root = tmp_path_factory.mktemp("layout")
+    package = root / str(request.param) / "fast"
+    write(root, {f"{request.param}/fast/__init__.py": "", "csrc/op.cpp": STABLE})
+    plan = plan_init(root, "fast", is_run=False)
+    assert plan.stops == ()
+    write_all(root, plan.files)
+    (package / "__init__.py").write_text("from ._version import __version__\n")
+    finish(root)
+    return package
+
+
+def test_a_package_stays_in_its_folder(in_a_folder: Path) -> None:
+    root = in_a_folder.parents[1]
+    assert not (root / "fast").exists()
+    assert {"_project.py", "loader.py", "engine/__init__.py"} <= {*files(in_a_folder)}
+    assert str(root) not in (in_a_folder / "_project.py").read_text()
+    result = torchship("update", cwd=root)
+    assert result.returncode == 0, result.stderr
+    assert not (root / "fast").exists()
+
+
+@pytest.mark.slow
+def test_a_package_in_a_folder_builds(in_a_folder: Path, tmp_path: Path) -> None:
+    root = in_a_folder.parents[1]
+    command = [sys.executable, "-m", "build", "--no-isolation", "-o", str(tmp_path), str(root)]
+    process = subprocess.run(command, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout + process.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    names = ZipFile(wheel).namelist()
+    assert {"fast/__init__.py", "fast/lib/glue-stable210.so", "fast/engine/judge/project.py"} <= {
+        *names
+    }
+    assert not [name for name in names if name.startswith(("src", "python"))]
 
 
 def test_what_was_left_out_does_not_come_with_an_update(tmp_path: Path) -> None:

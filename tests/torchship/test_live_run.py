@@ -11,7 +11,12 @@ import torch
 
 from torchship.judge.project import NOBODY, Project
 from torchship.runtime import live_run
-from torchship.runtime.live_process import has_passed, has_run_nowhere, live_run_text
+from torchship.runtime.live_process import (
+    has_passed,
+    has_run_nowhere,
+    live_run_text,
+    run_in_process,
+)
 from torchship.runtime.live_run import DeviceResult, Parts, difference, served_devices
 
 PROJECT = NOBODY._replace(distribution="live-op", namespace="live_run_test", operator="double")
@@ -168,3 +173,32 @@ def test_a_result_of_another_shape_is_a_difference(on_cpu) -> None:
 def test_an_unknown_dtype_is_named(on_cpu) -> None:
     error = run((doubled, doubled, [torch.ones(3)]), "float31")["error"]
     assert "DTYPES in smoke.py names 'float31', which is no dtype of torch" in str(error)
+
+
+SMOKE = """\
+from . import {name}
+
+def run():
+    return {{"variant": {name}(), "error": None, "devices": []}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "error"),
+    [("scale", "some-cpu", "None"), ("scales", None, "cannot import name 'scales'")],
+)
+def test_a_smoke_program_imports_what_users_import(
+    tmp_path, monkeypatch, name, variant, error
+) -> None:
+    """Also where the report itself was asked to load nothing."""
+    package = tmp_path / "live_op"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "import os\nif os.environ.get('LIVE_LOAD') != '0':\n    scale = lambda: 'some-cpu'\n"
+    )
+    (package / "smoke.py").write_text(SMOKE.format(name=name))
+    monkeypatch.setenv("LIVE_LOAD", "0")
+    project = NOBODY._replace(package="live_op", prefix="LIVE", folder=package)
+    result = run_in_process(project)
+    assert result["variant"] == variant
+    assert error in str(result["error"])

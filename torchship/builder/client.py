@@ -6,24 +6,40 @@ from pathlib import Path
 from types import ModuleType
 
 from ..judge import project as record
-from ..judge.project import Project
+from ..judge.project import LAYOUTS, Project
 from .programs import BuildError
 
 
+def package_places(root: Path) -> tuple[Path, ...]:
+    """The folders of a checkout in which its package may lie."""
+    return (root, *(root / layout for layout in LAYOUTS))
+
+
+def package_folder(root: Path, name: str) -> Path:
+    """Where a checkout has its package, or would have it if there is none yet."""
+    folders = (place / name for place in package_places(root))
+    return next(filter(Path.is_dir, folders), root / name)
+
+
+def find_package(root: Path) -> Path:
+    """The folder of the one package of a checkout that has a `_project.py`; raises BuildError."""
+    files = [file for place in package_places(root) for file in place.glob("*/_project.py")]
+    if len(files) != 1:
+        packages = ", ".join(sorted(file.parent.name for file in files)) or "none"
+        raise BuildError(
+            f"{root} must hold one package with a _project.py, got {packages}; "
+            "run it in the folder of the project's pyproject.toml"
+        )
+    return files[0].parent
+
+
 def read_project(root: Path) -> Project:
-    """The `PROJECT` of the one package in `root` that has a `_project.py`.
+    """The `PROJECT` of the checkout's one package.
 
     The package itself is not imported: its import would load binaries, which may not be there.
     Raises BuildError.
     """
-    files = sorted(root.glob("*/_project.py"))
-    if len(files) != 1:
-        packages = ", ".join(file.parent.name for file in files) or "none"
-        raise BuildError(
-            f"{root} must hold one package with a _project.py, got {packages}; "
-            "run the build in the folder of the project's pyproject.toml"
-        )
-    folder = files[0].parent
+    folder = find_package(root)
     package = ModuleType(folder.name)
     package.__path__ = [str(folder)]
     loaded = {name: sys.modules.pop(name) for name in [*sys.modules] if _is_in(name, folder)}

@@ -110,4 +110,4 @@ def project_file(csrc: Path, project: Project, name: str) -> Path:
     An installed package has its own `csrc`; everything else is beside the package.
     """
     is_in_csrc = name.split("/")[0] == "csrc"
-    return (csrc.parent if is_in_csrc else project.folder.parent) / name
+    return (csrc.parent if is_in_csrc else project.checkout) / name

@@ -134,7 +134,7 @@ def _steps(
 
 def _object_name(request: BuildRequest, source: Path) -> Path:
     """The place of a source's object: two sources of one name lie in different folders."""
-    roots = (request.generated_dir, request.csrc, INCLUDE, request.project.folder.parent)
+    roots = (request.generated_dir, request.csrc, INCLUDE, request.project.checkout)
     for root in roots:
         if source.is_relative_to(root):
             return Path(root.name, source.relative_to(root)).with_name(f"{source.name}.o")

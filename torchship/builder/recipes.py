@@ -82,7 +82,7 @@ def _source_folders(request: BuildRequest) -> Iterable[Path]:
     if request.options.generated:
         folders.append(request.generated_dir)
     if any(options.sources or options.include for options in request.options.objects):
-        folders.append(request.project.folder.parent.resolve())
+        folders.append(request.project.checkout.resolve())
     return dict.fromkeys(folders)
 
 
@@ -186,9 +186,10 @@ def toolkit_for(request: BuildRequest, cuda_major: int | None) -> CudaToolkit | 
     """The toolkit of the request, or the machine's, which must be of this CUDA major."""
     toolkit = request.cuda or find_cuda_toolkit(request.env, major=cuda_major)
     if toolkit is None:
+        is_optional = request.project.has_cpu_glue and request.env.get("FORCE_CUDA")
         raise BuildError(
-            f"the cuda{cuda_major} kernels need nvcc, but there is none: {NO_NVCC}, "
-            "or unset FORCE_CUDA"
+            f"the cuda{cuda_major} kernels need nvcc, but there is none: {NO_NVCC}"
+            f"{', or unset FORCE_CUDA' if is_optional else ''}"
         )
     if toolkit.version[0] != cuda_major:
         place = toolkit.nvcc if isinstance(toolkit, CudaToolkit) else toolkit.folder

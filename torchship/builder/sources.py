@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from ..judge import cache as places
-from ..judge.project import Project
+from ..judge.project import Project, checkout_of
 from .options import FILE_NAME, project_file, read_options
 from .programs import BuildError, output_of
 
@@ -31,7 +31,7 @@ def source_root(package: Path = _PACKAGE) -> Path:
     if root is None:
         raise BuildError(
             f"the C++ sources of {package.name} are missing: looked for csrc in {package} and "
-            f"{package.parent}; reinstall the package"
+            f"{checkout_of(package)}; reinstall the package"
         )
     return root / "csrc"
 
@@ -134,7 +134,7 @@ def kernel_abi(root: Path | None = None) -> int:
 @cache
 def _git(project: Project, *arguments: str) -> str | None:
     """The first line that git prints for the checkout; None if there is no checkout or no git."""
-    checkout = project.folder.resolve().parent
+    checkout = checkout_of(project.folder.resolve())
     with suppress(BuildError):
         if (checkout / ".git").exists():
             output = output_of(["git", "-C", str(checkout), *arguments], "install git")

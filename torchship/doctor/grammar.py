@@ -215,7 +215,7 @@ def _add_looking(parser: argparse.ArgumentParser) -> None:
         dest="is_trying",
         action="store_true",
         help="try each fix that installs a package beside the environment, in a folder of its own, "
-        "and say whether it mends the import; this downloads what the fix installs",
+        "and say whether it fixes the import; this downloads what the fix installs",
     )
 
 

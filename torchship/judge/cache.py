@@ -19,7 +19,7 @@ from pathlib import Path
 
 from . import fixes
 from .machine.runtime_probe import libc, machine
-from .project import Project, Record
+from .project import Project, Record, checkout_of
 from .records import REJECTED, Finding, Fix, TorchInstall, dotted
 from .text import is_file, list_names, printable, quoted, read_json, read_regular
 from .words import codes
@@ -368,7 +368,7 @@ def _named_sources(package: Path) -> list[str]:
 
 def source_root(package: Path) -> Path | None:
     """The folder that holds `csrc`: the installed package or the checkout around it; else None."""
-    for folder in (package, package.parent):
+    for folder in (package, checkout_of(package)):
         if (folder / "csrc" / "project.h").is_file():
             return folder
     return None

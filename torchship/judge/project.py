@@ -71,6 +71,17 @@ class Record:
         return f"{type(self).__name__}({fields})"
 
 
+#: The folders of a checkout in which a package may lie, if it does not lie beside pyproject.toml.
+LAYOUTS = ("src", "python")
+
+
+def checkout_of(package: Path) -> Path:
+    """The folder of the checkout around a package: that of pyproject.toml."""
+    around = package.parent
+    is_layout = around.name in LAYOUTS and (around.parent / "pyproject.toml").is_file()
+    return around.parent if is_layout else around
+
+
 class Project(Record, kw_only=True):
     """A client of the engine: an op with its Python package."""
 
@@ -103,6 +114,11 @@ class Project(Record, kw_only=True):
     def is_for_cuda_alone(self) -> bool:
         """Whether nothing can be computed without CUDA."""
         return self.kernels == ("cuda",) or not self.has_cpu_glue
+
+    @property
+    def checkout(self) -> Path:
+        """The folder of the checkout around the package, if the package lies in one."""
+        return checkout_of(self.folder)
 
     @property
     def command(self) -> str:

@@ -4,20 +4,17 @@ import json
 import re
 from pathlib import Path
 
+from ..builder import BuildError, client
 from .errors import ProjectError
 from .render import Names
 
 
 def find_package(root: Path) -> Path:
     """The folder of the project's one Python package."""
-    files = sorted(root.glob("*/_project.py"))
-    if len(files) != 1:
-        packages = ", ".join(file.parent.name for file in files) or "none"
-        raise ProjectError(
-            f"{root} must hold one package with a _project.py, got {packages}; "
-            "run the command in the folder of the project's pyproject.toml"
-        )
-    return files[0].parent
+    try:
+        return client.find_package(root)
+    except BuildError as error:
+        raise ProjectError(str(error)) from None
 
 
 def read_names(root: Path) -> Names:
@@ -30,6 +27,7 @@ def read_names(root: Path) -> Names:
             distribution=fields["distribution"],
             package=fields["package"],
             prefix=fields["prefix"],
+            folder=folder.relative_to(root).as_posix(),
         )
     except KeyError as error:
         raise ProjectError(

@@ -1,17 +1,20 @@
 """The second step of `torchship init`: the files that follow from the matrix and pyproject.toml."""
 
 import re
+import subprocess
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ..builder.client import package_folder
 from .errors import ProjectError
 from .record import PATH, VendorRecord, content_digest, read_record, record_text
 from .regenerate import stage_generated
 from .render import File, Names, generated_paths, render_frame
-from .written import write_all
+from .written import stage, write_all
 
 PYPROJECT = "pyproject.toml"
+GITIGNORE = ".gitignore"
 #: What an author may leave out, by the names of the files.
 PARTS = {
     "scripts": ("scripts/build_all.sh", "scripts/test.sh"),
@@ -22,7 +25,7 @@ PARTS = {
     ),
 }
 #: Those of a new project's files that are the author's, but that torchship needs.
-_STARTED = (".gitignore", "CHANGELOG.md", "{package}/jit.py", "{package}/loader.py")
+_STARTED = (GITIGNORE, "CHANGELOG.md", "{folder}/jit.py", "{folder}/loader.py")
 _SMOKE = '''\
 """What the checker and the release tool compute to see that the operators work."""
 
@@ -40,7 +43,7 @@ def parts() -> Parts:
 
     operator = torch.ops.{namespace}.{operator}
     raise NotImplementedError(
-        "complete parts() in {package}/smoke.py: return operator, definition, [arguments]"
+        "complete parts() in {folder}/smoke.py: return operator, definition, [arguments]"
     )
 
 
@@ -62,34 +65,36 @@ def finish(root: Path, without: Collection[str] = ()) -> list[str]:
         project = load(root / "build_matrix.yaml").project
     except ReleaseError as error:
         raise ProjectError(str(error)) from error
+    package = package_folder(root, project.package)
     names = Names(
         distribution=project.distribution,
         package=project.package,
         prefix=project.prefix,
+        folder=package.relative_to(root).as_posix(),
         url=project.url,
     )
-    if not (root / names.package).is_dir():
+    if not package.is_dir():
         raise ProjectError(
-            f"{root / names.package} is not a folder, but build_matrix.yaml says `package: "
+            f"{package} is not a folder, but build_matrix.yaml says `package: "
             f"{names.package}`; correct it, or move the package there"
         )
     record = read_record(root)
     frame = render_frame(names)
     started = {
-        **{path: frame[path] for path in (one.format(package=names.package) for one in _STARTED)},
-        f"{names.package}/_version.py": _text(f'__version__ = "{_version(root)}"\n'),
-        f"{names.package}/smoke.py": _text(
-            _SMOKE.replace("{package}", names.package)
+        **{path: frame[path] for path in (one.format(folder=names.folder) for one in _STARTED)},
+        f"{names.folder}/_version.py": _text(f'__version__ = "{_version(root)}"\n'),
+        f"{names.folder}/smoke.py": _text(
+            _SMOKE.replace("{folder}", names.folder)
             .replace("{namespace}", project.namespace)
             .replace("{operator}", project.operator)
         ),
     }
     left_out = {name for part in without for name in PARTS[part]}
     with TemporaryDirectory(prefix="torchship-finish-") as folder:
-        stage = Path(folder, "project")
-        _copy_inputs(root, stage, started, names.package)
-        generated = stage_generated(stage, frame, names.package)
-        pyproject = (stage / PYPROJECT).read_bytes()
+        copy = Path(folder, "project")
+        _copy_inputs(root, copy, started, names.folder)
+        generated = stage_generated(copy, frame, names.folder)
+        pyproject = (copy / PYPROJECT).read_bytes()
     new = {
         name: file
         for name, file in {**started, **generated}.items()
@@ -100,11 +105,14 @@ def finish(root: Path, without: Collection[str] = ()) -> list[str]:
         for name, file in {**started, **generated}.items()
         if (root / name).is_file() and (root / name).read_bytes() != file.content
     ]
+    if ignored := ignored_too(root, frame[GITIGNORE].content, names.folder):
+        new[GITIGNORE] = ignored
+        kept = [name for name in kept if name != GITIGNORE]
     if (root / PYPROJECT).read_bytes() != pyproject:  # its lines with `#=` follow from the matrix
         new[PYPROJECT] = File(pyproject, 0o644)
     hashes = {
         name: content_digest(generated[name].content) if name in new else record.generated.get(name)
-        for name in generated_paths(names.package)
+        for name in generated_paths(names.folder)
     }
     # An update creates what the record does not know, so what was left out has an empty hash.
     known = {name: value or "" for name, value in hashes.items()}
@@ -112,7 +120,31 @@ def finish(root: Path, without: Collection[str] = ()) -> list[str]:
         record_text(VendorRecord(version=record.version, archive=record.archive, generated=known))
     )
     write_all(root, new)
-    return [*_written(new), *_kept(kept, generated), *_said(root, left_out, names.package)]
+    stage(root, [name for name in new if name not in (PYPROJECT, GITIGNORE)])
+    return [*_written(new), *_kept(kept, generated), *_said(left_out, names.folder)]
+
+
+def ignored_too(root: Path, fresh: bytes, folder: str) -> File | None:
+    """A .gitignore with what builds write into the repository; None if git ignores all of it.
+
+    What a .gitignore of the author's says stays. `fresh` is the content where there is none, and
+    `folder` the package's.
+    """
+    path = root / GITIGNORE
+    lines = (path.read_bytes() if path.is_file() else fresh).decode("utf-8", "replace").splitlines()
+    written = ("/build/", "/dist/", "*.egg-info/", "__pycache__/", f"/{folder}/lib/")
+    missing = [line for line in written if line not in lines and not _is_ignored(root, line)]
+    if path.is_file() and not missing:
+        return None
+    if path.is_file():
+        lines += ["", "# What the build writes"]
+    return _text("\n".join([*lines, *missing, ""]))
+
+
+def _is_ignored(root: Path, line: str) -> bool:
+    example = line.strip("/").replace("*", "example") + "/example"
+    command = ["git", "-C", str(root), "check-ignore", "--quiet", "--no-index", example]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def _text(content: str) -> File:
@@ -129,21 +161,15 @@ def _kept(names: Collection[str], generated: Collection[str]) -> Iterator[str]:
         yield f"kept {name}: it was there, and {kind}"
 
 
-def _said(root: Path, left_out: Collection[str], package: str) -> Iterator[str]:
+def _said(left_out: Collection[str], package: str) -> Iterator[str]:
     if left_out:
         yield f"left out, as asked: {', '.join(sorted(left_out))}"
-    ignored = root / ".gitignore"
-    lines = ignored.read_text("utf-8", "replace").splitlines() if ignored.is_file() else []
-    plain = {line.strip().strip("/") for line in lines}
-    written = ("build", "dist", "*.egg-info", f"{package}/lib")
-    if missing := [name for name in written if name not in plain]:
-        yield f"left to do: .gitignore does not name {', '.join(missing)}, which builds write"
     yield f"left to do: complete {package}/smoke.py; then scripts/build_all.sh host"
 
 
-def _copy_inputs(root: Path, stage: Path, started: dict[str, File], package: str) -> None:
+def _copy_inputs(root: Path, stage: Path, started: dict[str, File], folder: str) -> None:
     """What the generated files follow from."""
-    for name in ("build_matrix.yaml", PYPROJECT, "README.md", f"{package}/_version.py"):
+    for name in ("build_matrix.yaml", PYPROJECT, "README.md", f"{folder}/_version.py"):
         (stage / name).parent.mkdir(parents=True, exist_ok=True)
         if (root / name).is_file():
             (stage / name).write_bytes((root / name).read_bytes())

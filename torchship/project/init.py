@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ..builder.client import package_folder
 from ..release.start import missing_requirements, start
 from .archive import make_archive
 from .build_section import BuildSection, add_cuda_macros, make_build, with_found
@@ -37,7 +38,7 @@ from .setup_text import read_setup
 from .stops import find_stops
 from .survey import Survey, find_sources, survey
 from .toml_text import kept_tables, table_names
-from .written import write_all
+from .written import stage, write_all
 
 SHIM = "vendor/backend.py"
 #: What says the same as pyproject.toml. setuptools would read setup.cfg too.
@@ -100,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
         plan = plan_init(root, options.name, python=options.python, is_run=not options.no_run)
         print("\n".join(plan.text()), flush=True)
         write_all(root, plan.files)
-        _stage(root, plan.files)
+        stage(root, [name for name in plan.files if name != PYPROJECT])
     except (ProjectError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return REFUSED
@@ -338,13 +339,6 @@ def _vendor(meta: Metadata) -> dict[str, File]:
     }
 
 
-def _stage(root: Path, files: dict[str, File]) -> None:
-    """Adds the new files to git by force, since many repositories ignore wheels."""
-    new = [name for name in files if name != PYPROJECT]
-    command = ["git", "-C", str(root), "add", "--force", "--", *new]
-    subprocess.run(command, capture_output=True, check=False)  # without git, there is none to tell
-
-
 def _found(facts: Survey, *, is_for_cuda_alone: bool) -> Iterator[str]:
     lane = "ATen's headers: a glue for each torch" if facts.uses_aten else "the stable ABI alone"
     yield f"{len(facts.sources)} C++ and {len(facts.cuda_sources)} CUDA sources, with {lane}"
@@ -362,7 +356,8 @@ def _to_do(root: Path, meta: Metadata, facts: Survey) -> Iterator[str]:
         yield f"git rm {' '.join(names)}: {PYPROJECT} says what they said"
     if not facts.operators:
         yield "name one of your operators as `operator:` in the matrix; none was found"
-    yield f"in {package}/__init__.py, in place of what loads the extension:"
+    folder = package_folder(root, package).relative_to(root)
+    yield f"in {folder}/__init__.py, in place of what loads the extension:"
     yield "      from .loader import LOADER"
     yield "      if LOADER.at_import():  # not for the doctor, which works where no binary does"
     yield "          from .ops import ...  # whatever needs the operators"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from ..builder.client import package_folder, package_places
 from ..builder.sources import CUDA_SUFFIXES, HEADER_SUFFIXES, HOST_SUFFIXES
 from .build_section import BuildSection
 from .carried import Report
@@ -152,8 +153,9 @@ class _Maker:
     def _package(self) -> str:
         tops = {name: folder for name, folder in self._said.packages.items() if "." not in name}
         if not tops:
-            folders = sorted(path.parent for path in self._root.glob("*/__init__.py"))
-            tops = {path.name: path.name for path in folders if path.name not in ("test", "tests")}
+            places = package_places(self._root)
+            files = (file for place in places for file in sorted(place.glob("*/__init__.py")))
+            tops = {file.parent.name: str(file.parent.relative_to(self._root)) for file in files}
         own = {name: folder for name, folder in tops.items() if name not in ("test", "tests")}
         wanted = names_of(self._name).package
         chosen = wanted if wanted in own else next(iter(own), "")
@@ -168,7 +170,7 @@ class _Maker:
     def _version(self, package: str) -> str:
         version = self._said.version
         if version in ("", "0.0.0"):
-            content = _text(self._root / package / "__init__.py")
+            content = _text(package_folder(self._root, package) / "__init__.py")
             match = re.search(r"(?m)^__version__\s*=\s*[\"']([^\"']+)[\"']", content)
             if match is None:
                 why = "nothing that was run says it; 0.1.0 stands in pyproject.toml"

@@ -90,7 +90,7 @@ def new_project(target: Path, template: str, names: Names) -> None:
         archive = make_archive(root / "vendor")
         generated = {
             name: content_digest((root / name).read_bytes())
-            for name in generated_paths(names.package)
+            for name in generated_paths(names.folder)
         }
         record = VendorRecord(
             version=archive.name.split("-")[1],

@@ -20,7 +20,7 @@ def regenerate(root: Path, frame: Mapping[str, File]) -> dict[str, File]:
 
     `frame` holds those that come from templates; they too have values of the matrix.
     """
-    package = read_names(root).package
+    package = read_names(root).folder
     with TemporaryDirectory(prefix="torchship-generate-") as folder:
         stage = Path(folder, "project")
         for name in (_MATRIX, "pyproject.toml", "README.md", f"{package}/_version.py"):
@@ -31,7 +31,10 @@ def regenerate(root: Path, frame: Mapping[str, File]) -> dict[str, File]:
 
 
 def stage_generated(stage: Path, frame: Mapping[str, File], package: str) -> dict[str, File]:
-    """Writes the generated files into `stage`, which holds what they follow from; returns them."""
+    """Writes the generated files into `stage`, which holds what they follow from; returns them.
+
+    `package` is the package's folder there.
+    """
     paths = [*generated_paths(package), f"{package}/{FILE_NAME}"]
     for name in paths:
         if name in frame:

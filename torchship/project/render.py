@@ -19,8 +19,8 @@ SUMMARIES = {
     "rms_norm": "A fused RMSNorm for PyTorch",
     "aten": "An affine map for PyTorch",
 }
-#: The files that torchship generates, in a project whose package is {package}; all others are the
-#: author's alone.
+#: The files that torchship generates, in a project whose package lies in {folder}; all others are
+#: the author's alone.
 GENERATED = (
     ".github/workflows/publish.yml",
     ".github/workflows/release.yml",
@@ -33,10 +33,10 @@ GENERATED = (
     "scripts/build_all.sh",
     "scripts/test.sh",
     "vendor/backend.py",
-    "{package}/__main__.py",
-    "{package}/_project.py",
-    "{package}/engine/__init__.py",
-    "{package}/support.json",
+    "{folder}/__main__.py",
+    "{folder}/_project.py",
+    "{folder}/engine/__init__.py",
+    "{folder}/support.json",
 )
 
 
@@ -47,6 +47,7 @@ class Names:
     distribution: str
     package: str
     prefix: str  #: of the environment variables
+    folder: str  #: of the package, in the repository
     author: str = AUTHOR
     url: str = URL
     year: str = YEAR
@@ -80,11 +81,13 @@ def names_of(name: str) -> Names:
         distribution=package.replace("_", "-"),
         package=package,
         prefix=package.upper(),
+        folder=package,
     )
 
 
-def generated_paths(package: str) -> list[str]:
-    return [path.format(package=package) for path in GENERATED]
+def generated_paths(folder: str) -> list[str]:
+    """By the package's folder in the project."""
+    return [path.format(folder=folder) for path in GENERATED]
 
 
 def render(template: str, names: Names) -> dict[str, File]:
@@ -106,7 +109,7 @@ def _render(folders: Iterable[Path], names: Names, shape: Shape) -> dict[str, Fi
                 part.startswith((".", "__pycache__")) for part in path.relative_to(folder).parts
             )
             if path.is_file() and not is_cached:
-                name = str(path.relative_to(folder)).replace("own_op", names.package)
+                name = str(path.relative_to(folder)).replace("own_op", names.folder)
                 content = names.fill(path.read_text(encoding="utf-8"))
                 if "workflows" in path.parts:
                     content = shape_workflow(content, shape)

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..builder.client import package_folder
 from .build_section import BuildSection
 from .collisions import same_functions, same_headers
 from .metadata_section import MATRIX, PYPROJECT, Metadata
@@ -87,26 +88,27 @@ def _of_the_sources(facts: Survey, *, is_for_cuda_alone: bool) -> Iterator[str]:
 
 
 def _of_the_package(root: Path, both: Both, meta: Metadata) -> Iterator[str]:
-    folder = both.seen.metadata.packages.get(meta.package, meta.package)
-    if folder != meta.package:
+    package = package_folder(root, meta.package)
+    folder = both.seen.metadata.packages.get(meta.package)
+    if folder is not None and root / folder != package:
         yield (
             f"the package {meta.package} is in {folder}, and torchship takes it beside {MATRIX}: "
             f"{_move(root, folder, meta.package)}"
         )
-    elif not (root / meta.package / "__init__.py").is_file():
+    elif not (package / "__init__.py").is_file():
         yield (
             f"there is no {meta.package}/__init__.py: make the package, or name another as "
             f"`package:` in {MATRIX}"
         )
-    package = root / meta.package
     version = package / "_version.py"
     if version.is_file() and not re.search(r"(?m)^__version__\s*[:=]", version.read_text("utf-8")):
         yield (
-            f"{meta.package}/_version.py has no __version__, which torchship reads there; rename "
+            f"{version.relative_to(root)} has no __version__, which torchship reads there; rename "
             f'it, or add the line __version__ = "{meta.version}"'
         )
     for name in _OWN:
-        if (package / name).exists():
-            yield f"{meta.package}/{name} is yours, and torchship needs the name; rename yours"
+        own = package / name
+        if own.exists():
+            yield f"{own.relative_to(root)} is yours, and torchship needs the name; rename yours"
     if reason := why_not(meta.distribution):
         yield f"the name {meta.distribution} {reason}; choose another: --name"

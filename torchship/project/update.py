@@ -89,7 +89,7 @@ def plan(root: Path) -> Changes:
     """The changes, of which nothing is done yet; raises ProjectError for what stops them."""
     old = read_record(root)
     names = read_names(root)
-    paths = [*generated_paths(names.package), *old.generated, str(PATH), f"vendor/{old.archive}"]
+    paths = [*generated_paths(names.folder), *old.generated, str(PATH), f"vendor/{old.archive}"]
     if problems := sorted(set(misplaced(root, paths))):
         raise ProjectError("\n  ".join([f"{root} was not changed:", *problems]))
     with TemporaryDirectory(prefix="torchship-update-") as folder:
@@ -98,7 +98,7 @@ def plan(root: Path) -> Changes:
         written = {}
         kept = {}
         generated = {}
-        for name in generated_paths(names.package):
+        for name in generated_paths(names.folder):
             file = files[name]
             generated[name] = content_digest(file.content)
             path = root / name

@@ -16,12 +16,18 @@ _SECONDS = 600
 _PROGRAM = """
 import importlib, json, sys
 sys.path.insert(0, sys.argv[1])
-result = importlib.import_module(sys.argv[2] + ".smoke").run()
+try:
+    smoke = importlib.import_module(sys.argv[2] + ".smoke")
+except ImportError as error:
+    result = {"variant": None, "error": str(error), "devices": []}
+else:
+    result = smoke.run()
 sys.stdout.write("\\n" + json.dumps(result))
 """
 
 
 def run_in_process(project: Project) -> LiveResult:
+    """The live run of the project's `smoke.py`, which may import what users import."""
     command = [
         sys.executable,
         *isolation_options(),
@@ -33,7 +39,7 @@ def run_in_process(project: Project) -> LiveResult:
         run = subprocess.run(
             command,
             capture_output=True,
-            env={**os.environ, project.variable("LOAD"): "0"},
+            env={k: v for k, v in os.environ.items() if k != project.variable("LOAD")},
             text=True,
             errors="replace",
             timeout=_SECONDS,

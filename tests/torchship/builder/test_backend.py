@@ -137,6 +137,7 @@ def test_a_pin_that_is_no_release_is_refused(tree: Path, pin: str) -> None:
     process = call(tree, f"backend.get_requires_for_build_wheel({{'torch': {pin}}})")
     assert process.returncode != 0
     assert "write it once, as --config-settings torch=2.13.0" in process.stdout
+    assert "Traceback" not in process.stdout
 
 
 def test_another_torch_than_the_pinned_one_is_refused(tree: Path, tmp_path: Path) -> None:
@@ -154,6 +155,18 @@ def test_without_a_torch_the_build_names_both_ways(
     assert process.returncode != 0
     assert "--no-build-isolation" in process.stdout
     assert "--config-settings torch=2.13.0" in process.stdout
+
+
+@pytest.mark.parametrize("kind", ["wheel", "editable"])
+def test_what_cannot_be_built_is_refused_before_torch_is_fetched(
+    tree: Path, tmp_path: Path, python_without_torch: Path, kind: str
+) -> None:
+    """A frontend fetches what the metadata requires before it asks for the wheel."""
+    code = f"backend.prepare_metadata_for_build_{kind}({str(tmp_path)!r})"
+    process = call(tree, code, python_without_torch)
+    assert process.returncode != 0
+    assert process.stdout.splitlines()[-1].startswith("error: some-op is compiled against a torch")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_project_is_read_without_importing_its_package(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from small_clients import REPO
 
 from torchship.builder import BuildError, BuildRequest, Step, execute, plan
 from torchship.builder import execute as execute_package
+from torchship.builder.recipes import cxx_standard
 from torchship.judge import find_torch, read_binary
 
 PRINT_PLAN = f"""
@@ -262,3 +263,13 @@ def test_glue_of_its_own_leaves_only_openmp_to_torch(tmp_path, called: str, link
     command = ["g++", "-shared", *flags, tmp_path / "a.o", "-o", tmp_path / "a.so"]
     process = subprocess.run(command, capture_output=True, text=True)
     assert (process.returncode == 0, "missing" in process.stderr) == (links, not links)
+
+
+@pytest.mark.parametrize(
+    ("lane", "torch", "standard"),
+    [("aten", (2, 12), 17), ("aten", (2, 13), 20), ("stable", (2, 15), 17)],
+)
+def test_older_compilers_are_enough_for_the_stable_lane(
+    lane: str, torch: tuple[int, int], standard: int
+) -> None:
+    assert cxx_standard(lane, torch) == standard

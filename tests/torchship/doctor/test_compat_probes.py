@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import ctypes
 import hashlib
 import os
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from shared_objects import GLUE_RECORD, KERNELS_RECORD, fake_torch, gpu_object, shared_object
@@ -458,3 +460,43 @@ def test_a_list_of_files_that_is_none_is_a_problem(installed: Path) -> None:
     record = installed.parent / "tiny_client-0.1.0.dist-info" / "RECORD"
     record.write_bytes(b"\xff\xfe")
     assert "cannot be read" in problems_of(installed)[0]
+
+
+class Pointed(Protocol):
+    """What ctypes.byref returns."""
+
+    _obj: ctypes.c_int
+
+
+class OneGpu:
+    """NVML as far as it is asked, which writes no more than it is told that there is room for."""
+
+    def nvmlDeviceGetCount_v2(self, count: Pointed) -> int:
+        count._obj.value = 1
+        return 0
+
+    def nvmlDeviceGetHandleByIndex_v2(self, index: int, handle: object) -> int:
+        return index
+
+    def nvmlDeviceGetCudaComputeCapability(
+        self, handle: object, major: Pointed, minor: Pointed
+    ) -> int:
+        major._obj.value, minor._obj.value = 9, 0
+        return 0
+
+    def nvmlDeviceGetName(
+        self, handle: object, text: ctypes.Array[ctypes.c_char], length: int
+    ) -> int:
+        text.raw = b"a GPU".ljust(length, b"\0")
+        return 0
+
+    def nvmlDeviceGetUUID(
+        self, handle: object, text: ctypes.Array[ctypes.c_char], length: int
+    ) -> int:
+        text.raw = b"GPU-1".ljust(length, b"\0")
+        return 0
+
+
+def test_nvml_is_told_how_much_room_there_is() -> None:
+    devices = driver_probe._nvml_devices(OneGpu())  # type: ignore[arg-type]
+    assert devices == [("GPU-1", "a GPU", (9, 0))]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from small_client import PROJECT
 
-from torchship.judge.project import Record
+from torchship.judge.project import Project, Record
 from torchship.judge.records import OK, Finding
+from torchship.judge.verdict.selection import Selection
 
 REPO = Path(__file__).resolve().parents[3]
 
@@ -62,3 +65,23 @@ def test_mypy_checks_every_call_of_a_record(tmp_path: Path) -> None:
     )
     errors = [line.split(":")[1] for line in run.stdout.splitlines() if ": error: " in line]
     assert errors == ["4", "5", "6", "7", "8"], run.stdout + run.stderr
+
+
+def records_below(kind: type[Record]) -> Iterator[type[Record]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from records_below(one)
+
+
+def test_many_fields_are_given_by_name() -> None:
+    """Two of them could be swapped unseen. `Support` is a line of a table as it stands there, and
+    of an `Environment` the first field alone is given without its name."""
+    judge = {one for one in records_below(Record) if one.__module__.startswith("torchship.judge")}
+    by_position = {one.__name__ for one in judge if len(one._fields) > 5 and one._positional}
+    assert by_position <= {"Support", "Environment"}
+    assert {Project, Selection} <= judge
+
+
+def test_a_package_that_says_nothing_of_it_has_no_glue_for_cuda() -> None:
+    """As those that were made before there was any."""
+    assert not PROJECT.has_cuda_glue

@@ -235,7 +235,7 @@ def test_a_pipe_that_nobody_writes_to_is_given_up(environment: Path) -> None:
             timeout=50,
         )
         silent.kill()
-    assert "2 parts" in process.stdout
+    assert "2 files" in process.stdout
 
 
 @pytest.mark.parametrize(

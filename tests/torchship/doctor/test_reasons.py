@@ -439,6 +439,23 @@ def test_a_library_of_nvidias_that_torch_lacks_is_a_requirement(env: LookedEnvir
     assert row_of(diagnose(env), "torch").code == "TD105"
 
 
+def test_a_wheel_that_torch_requires_is_installed_and_torch_is_not(env: LookedEnvironment) -> None:
+    """Reading finds a file of torch that is damaged; the import did not come that far."""
+    library = shared_object(env.prefix / "libcudnn.so.9", soname="libcudnn.so.9", defined=["c"])
+    shared_object(env.torch / "lib" / "libtorch_cuda.so", libraries=[library])
+    library.unlink()
+    source = env.torch / "__init__.py"
+    cuda = "ctypes.CDLL(os.path.join(os.path.dirname(__file__), 'lib', 'libtorch_cuda.so'))\n"
+    source.write_text(f"import ctypes, os\n{cuda}{source.read_text()}")
+    (env.torch / "lib" / "libc10.so").write_bytes(b"\x7fELF")
+    add_package(env.site, "torch", {}, "Requires-Dist: nvidia-cudnn-cu12==9.1")
+    env.add("user", "import torch\n")
+    row = row_of(diagnose(env), "torch")
+    assert row.code == "TD105"
+    assert row.finding is not None
+    assert row.finding.fix.command.endswith(" nvidia-cudnn-cu12==9.1")
+
+
 def test_a_module_that_this_release_of_its_distribution_lacks_is_told(
     env: LookedEnvironment,
 ) -> None:

@@ -137,9 +137,7 @@ def test_the_bootstrap_channel_gets_the_setuptools_of_the_tool(
     """Every package names the setuptools that made it: with the newest one, bytes would change."""
     arguments: list[object] = []
     monkeypatch.setattr(conda_steps, "pip", lambda _, command: arguments.extend(command))
-    step = conda_steps.DownloadWheels(
-        name="wheelhouse", release="2.13.0", python="python3", python_minor="3.11"
-    )
+    step = conda_steps.DownloadWheels(name="wheelhouse", python="python3", python_minor="3.11")
     step.run(Context(log, own_settings))
     named = [str(word) for word in arguments if str(word).startswith("setuptools")]
     assert named == [f"setuptools=={version('setuptools')}"]

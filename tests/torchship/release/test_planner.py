@@ -248,14 +248,24 @@ def test_an_installed_nvcc_needs_no_toolkit(matrix) -> None:
     assert plan.tasks["kernels/cuda12"].needs == ()
 
 
+def test_both_lanes_of_one_torch_share_its_environment(matrix) -> None:
+    minor = matrix.stable.built_with
+    both = matrix.torch[minor].model_copy(update={"aten": ["cpu"]})
+    _, plan = plan_of(matrix.model_copy(update={"torch": {**matrix.torch, minor: both}}))
+    env = plan.tasks[f"env/torch-{both.release}-py3.11"]
+    assert {"stable210-cpu", f"aten{minor.replace('.', '')}-abi1-cpu"} <= {*env.cells}
+    assert env.temporary == ()
+
+
 def test_conda_packages_meet_a_torch_of_their_own(matrix, tasks) -> None:
-    """All but the stable CPU package, for which the bootstrap channel holds one."""
+    """All but the stable CPU package, which has that of the bootstrap channel."""
     for cell in (cell for cell in plan_of(matrix)[0] if for_conda(cell)):
         needs = names(tasks[f"prefix/{cell.name}"].needs)
         linked = {name for name in needs if name.startswith("linked/")}
         assert linked <= names(tasks[f"conda-test/{cell.name}"].needs)
         if cell.name == "stable210-cpu":
             assert not linked
+            assert "env/torch-2.13.0-py3.11" in names(tasks["bootstrap-channel"].needs)
             continue
         (name,) = (n.split("/")[1] for n in linked)
         release, _, flavour = name.removeprefix("torch-").rpartition("-py")[0].partition("-")

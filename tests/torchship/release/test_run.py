@@ -74,6 +74,8 @@ class World:
                 says=lambda path: Part(files=(File(path, "pure", ("pypi", "folder")),)),
             )
             plan.add(step, tool)
+            for kind in self.further:
+                self._add(kind, tool, plan, after=step)
         if packed:
             fat_wheel = JoinWheels.plan(packed, plan)
             for cell in plan.cells:
@@ -82,7 +84,7 @@ class World:
 
     def _add(self, kind, cell, plan, *, after) -> None:
         """Adds a step whose name may be in `bad`; `signature` writes a file for users."""
-        name = f"{kind}/{cell}"
+        name = f"{kind}/{cell.name}"
 
         def do(_context):
             if name in self.bad:
@@ -316,8 +318,8 @@ def test_a_run_for_tools_alone_keeps_the_fat_wheel(world) -> None:
     assert world.manifest.fat == before.fat
     assert world.manifest.missing == before.missing
     assert {a.kind for a in world.manifest.artefacts} == {"fat", "thin", "pure"}
-    world.bad["pure/my-tool"] = ReleaseError("it does not run")
-    (world.root / "build" / "stamps" / "pure__my-tool.json").unlink()
+    world.further = ["pure-audit"]
+    world.bad["pure-audit/my-tool"] = ReleaseError("it does not run")
     assert world.run("my-tool") == 1
     assert {a.kind for a in world.manifest.artefacts} == {"fat", "thin"}
 

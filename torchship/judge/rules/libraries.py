@@ -33,12 +33,12 @@ _LIBRARY_OF_CUDA = (
     r"(Lt|Mg|w|_\w+)?(-\w+)?\.so"
 )
 
-#: Libraries that torch had in some releases, by their starts, and in which.
+#: Libraries that torch no longer has, by their starts, and what had them.
 _OF_FORMER_TORCHES = {
-    "libtorch_cuda_cu.so": "CUDA builds of torch 1.8 to 2.0",
-    "libtorch_cuda_cpp.so": "CUDA builds of torch 1.8 to 2.0",
-    "libcaffe2": "torch 0.4 to 1.2",
-    "libtorch.so.1": "torch 1.0 to 1.2",
+    "libtorch_cuda_cu.so": "a CUDA build of torch before 2.1",
+    "libtorch_cuda_cpp.so": "a CUDA build of torch before 2.1",
+    "libcaffe2": "torch before 1.3",
+    "libtorch.so.1": "torch before 1.3",
 }
 
 _CODES = {

@@ -57,7 +57,7 @@ def expected(settings: Settings) -> dict[Path, str]:
     """The right texts of the generated files, by path in the checkout."""
     repo = settings.repo
     matrix = settings.matrix.on(FIRST)
-    package = Path(matrix.project.package)
+    package = settings.package.relative_to(repo)
     packaged = [cell for cell in all_cells(matrix) if for_conda(cell)]
     files = {
         Path("recipe/variants.yaml"): render(packaged, matrix),
@@ -141,6 +141,7 @@ def right_workflows(matrix: Matrix) -> dict[str, str]:
         distribution=project.distribution,
         package=project.package,
         prefix=project.prefix,
+        folder=project.package,
         url=project.url,
     )
     frame = render_frame(names, workflow_shape(matrix))

@@ -9,6 +9,7 @@ import runpy
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...builder.client import package_folder
 from ...judge.project import Project
 from .. import ReleaseError
 from ..root import MATRIX_NAME
@@ -74,7 +75,7 @@ class Settings:
 
     @property
     def package(self) -> Path:
-        return self.repo / self.project.package
+        return self.project.folder
 
     @property
     def smoke(self) -> Path:
@@ -182,7 +183,7 @@ def make_project(matrix: Matrix, repo: Path) -> Project:
     imports nothing of the package.
     """
     names = matrix.project
-    folder = repo / names.package
+    folder = package_folder(repo, names.package)
     return Project(
         distribution=names.distribution,
         package=names.package,

@@ -135,7 +135,7 @@ def sdist_problems(
     `committed` has git's hashes of the commit's files; if it is None, only what a build adds
     is looked at.
     """
-    origin = f"{project.package}/source.json"
+    origin = f"{_package_in_sources(project)}/source.json"
     egg_info = f"{project.distribution.replace('-', '_')}.egg-info/"
     for name, data in sorted(sources.items()):
         if name == origin:
@@ -151,6 +151,10 @@ def sdist_problems(
                 yield f"holds {name}, which is not in commit {commit}"
             elif committed[name] != git_hash(data, digits=len(committed[name])):
                 yield f"has another {name} than commit {commit}"
+
+
+def _package_in_sources(project: Project) -> str:
+    return project.folder.relative_to(project.checkout).as_posix()
 
 
 def _commit_in(data: bytes) -> str | None:
@@ -198,7 +202,7 @@ def _original(name: str, sources: Mapping[str, bytes], project: Project) -> byte
     if folder == "csrc" and rest:
         return sources.get(inner)
     if folder != ENGINE_IN_PACKAGE or not rest:
-        return sources.get(name)
+        return sources.get(f"{_package_in_sources(project)}/{inner}")
     if any(path.startswith(f"{ENGINE}/") for path in sources):
         return sources.get(f"{ENGINE}/{rest}")
     # The sources name the engine, and hold no copy of it.

@@ -112,7 +112,11 @@ class TorchEnv(NamedTuple):
             name = f"torch-{borrowed.version}-abi{borrowed.cxx11_abi}"
             return cls(settings.envs / name, host.python, release, borrowed=borrowed.root)
         name = f"torch-{release}-py{host.python_minor}"
-        cache = None if cell.stable else own_cache(name, settings)
+        # One of a release that a stable cell takes too stays, as that cell's does.
+        stays = cell.stable or any(
+            other.stable and other.torch.release == release for other in plan.cells
+        )
+        cache = None if stays else own_cache(name, settings)
         return cls(settings.envs / name, host.python, release, cache)
 
 

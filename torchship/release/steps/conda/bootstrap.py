@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from ...matrix.settings import Settings
 from ...paths import tool
 from ..compile.environments import python_facts
-from .stubs import Stub, write_channel
+from .stubs import Stub, linked_torch, write_channel
 
 SUMMARY = "Bootstrap package for tests on this machine, never for publishing"
 # Names that differ between PyPI and conda-forge.
@@ -79,10 +79,7 @@ def stage_python(root: Path, facts: dict[str, str]) -> Stub:
 
 
 def stage_wheel(root: Path, wheel: Path, minor: str, machine: str) -> Stub:
-    """Unpacks a wheel into `root`.
-
-    For torch, links its libraries into `lib`. Returns metadata.
-    """
+    """Unpacks a wheel into `root`, and returns metadata."""
     name, version, _, _ = parse_wheel_filename(wheel.name)
     site = root / "lib" / f"python{minor}" / "site-packages"
     with ZipFile(wheel) as archive:
@@ -103,11 +100,6 @@ def stage_wheel(root: Path, wheel: Path, minor: str, machine: str) -> Stub:
     for program in root.glob("bin/*"):
         program.chmod(0o755)
     tag = f"py{minor.replace('.', '')}_0"
-    if name == "torch":
-        tag = f"{'cpu' if version.local == 'cpu' else 'cuda'}_bootstrap_{tag}"
-        for library in sorted(site.glob("torch/lib/lib*.so")):
-            if library.name.startswith(("libtorch", "libc10")):
-                (root / "lib" / library.name).symlink_to(os.path.relpath(library, root / "lib"))
     return Stub(conda_name(name), version.public, tag, depends=(f"python {minor}.*", *depends))
 
 
@@ -129,16 +121,21 @@ def sysroot(subdir: str) -> Stub:
     return Stub(f"sysroot_{subdir}", "2.28", "bootstrap_0", run_exports=exports)
 
 
-def build_channel(out: Path, wheels: list[Path], python: str, settings: Settings) -> None:
+def build_channel(
+    out: Path, wheels: list[Path], python: str, settings: Settings, *, torch: Path | None = None
+) -> None:
     """Packs every package of the channel into `out`; the caller indexes the channel.
 
-    A channel for another platform has two Pythons: this machine's, which builds our package,
-    and `python`, which runs our package in a prefix of that platform.
+    Its pytorch links to the environment `torch`; without one, the channel has no pytorch. A
+    channel for another platform has two Pythons: this machine's, which builds our package, and
+    `python`, which runs our package in a prefix of that platform.
     """
     subdir = settings.subdir
     tools = [sysroot(subdir)]
     if not settings.is_foreign:
         tools.append(compiler(subdir))
+    if torch:
+        tools += linked_torch(torch, python_facts(python, modules="sys")["minor"])
     write_channel(out, tools, subdir=subdir)
     own = base_executable()
     for folder, interpreter in {settings.native_subdir: own, subdir: python}.items():

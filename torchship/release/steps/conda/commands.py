@@ -7,8 +7,10 @@ from pathlib import Path
 WORKER = (sys.executable, "-m", f"{__package__}.worker")
 
 
-def bootstrap(out: Path, *, wheels: Path, python: str) -> list[str]:
-    return [*WORKER, "bootstrap", str(out), "--wheels", str(wheels), "--python", python]
+def bootstrap(out: Path, *, wheels: Path, python: str, torch: Path | None = None) -> list[str]:
+    """With `torch`, an environment, the channel has a pytorch that links to it."""
+    command = [*WORKER, "bootstrap", str(out), "--wheels", str(wheels), "--python", python]
+    return [*command, "--torch", str(torch)] if torch else command
 
 
 def build(

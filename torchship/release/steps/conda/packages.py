@@ -65,22 +65,16 @@ def run_worker(
 class DownloadWheels(FileTask):
     """Downloads the wheels of the bootstrap channel with their requirements.
 
-    The output is their folder. `release` is torch's; it is None in a run for another
-    platform, which links an installed torch. The interpreter and its version are those of
-    the host.
+    The output is their folder. The interpreter and its version are those of the host.
     """
 
-    release: str | None
     python: str
     python_minor: str
 
     @classmethod
     def plan(cls, subject: Cell | Tool, plan: Plan) -> "DownloadWheels":
-        matrix = plan.settings.matrix
-        release = matrix.torch[matrix.stable.built_with].release
         step = cls(
             name="wheelhouse",
-            release=None if plan.settings.is_foreign else release,
             python=plan.host.python,
             python_minor=plan.host.python_minor,
         )
@@ -91,8 +85,8 @@ class DownloadWheels(FileTask):
         # pip takes wheels for the tool's Python; in a run for another platform, all are pure
         # Python. The setuptools is the tool's own, because packages tell its version.
         requirements = [f"setuptools=={version('setuptools')}", "pip"]
-        if self.release:
-            requirements += [f"torch=={self.release}", "ninja", "numpy"]
+        if not context.settings.is_foreign:
+            requirements.append("ninja")
         requirements += context.settings.matrix.build.pip_requirements
         options = ["--quiet", "--only-binary", ":all:", "--dest", str(folder)]
         pip(context.log, ["download", *options, *requirements])
@@ -103,17 +97,25 @@ class DownloadWheels(FileTask):
 class MakeBootstrapChannel(CheckTask):
     """Makes a base channel of wheels and of the interpreter `python`.
 
-    Steps that come after it read the channel by its address.
+    Its pytorch links to the environment that `torch` makes. Steps that come after it read the
+    channel by its address.
     """
 
     wheels: Task[Path]
+    torch: Task[Path] | None
     python: str
 
     @classmethod
     def plan(cls, subject: Cell | Tool, plan: Plan) -> "MakeBootstrapChannel":
+        plain = next(filter(is_plain, all_cells(plan.settings.matrix)), None)
+        torch = None
+        if plain and not plan.settings.is_foreign:
+            env = TorchEnv.of(plain, plan)
+            torch = plan.add(MakeTorchEnv(name=f"env/{env.name}", env=env), subject)
         step = cls(
             name="bootstrap-channel",
             wheels=DownloadWheels.plan(subject, plan),
+            torch=torch,
             python=plan.host.python,
             after=emulation.tasks(subject, plan),
         )
@@ -121,12 +123,13 @@ class MakeBootstrapChannel(CheckTask):
 
     @property
     def reads(self) -> Tasks:
-        return (self.wheels,)
+        return (self.wheels, *([self.torch] if self.torch else []))
 
     def run(self, context: Context) -> Sequence[Path]:
         channel = fresh(context.settings.bootstrap_channel)
         wheels = context.output(self.wheels)
-        command = conda_commands.bootstrap(channel, wheels=wheels, python=self.python)
+        torch = context.output(self.torch) if self.torch else None
+        command = conda_commands.bootstrap(channel, wheels=wheels, python=self.python, torch=torch)
         run_worker(context.log, command)
         return sorted(channel.glob("*/*.conda"))
 
@@ -151,7 +154,7 @@ class BaseChannel:
         """The base channel with a pytorch for the cell's package.
 
         The bootstrap channel of this machine's platform has a pytorch for stable glue on the CPU.
-        For the others, a pytorch package links to an installed torch.
+        The others get a channel of their own, whose pytorch links to another torch.
         """
         base = cls.plan(cell, plan)
         has_torch = is_plain(cell) and not plan.settings.is_foreign
@@ -487,17 +490,15 @@ class InstallPackage(RunStep[Path]):
         folder = settings.envs / f"{self.cell.name}-conda"
         self._install(context, folder)
         gpu = self.cell.cuda_major is not None
-        # Under qemu the checker is slow; the run of the wheel has tested it, so this run
-        # leaves it out.
-        report = run_installed(
-            context.log, folder, self.cell.glue, gpu=gpu, checker=not settings.is_foreign
-        )
+        # The package's own test runs the checker; under qemu, where that test does not run, the
+        # run of the wheel does.
+        report = run_installed(context.log, folder, self.cell.glue, gpu=gpu, checker=False)
         (pytorch,) = (path.stem for path in folder.glob("conda-meta/pytorch-*.json"))
         facts = json.loads(report.read_text(encoding="utf-8"))
         write_atomically(report, json.dumps({**facts, "pytorch": pytorch}, indent=1))
         # Deletes a prefix that links a torch, which the tool will delete, or whose CUDA
         # lacks a driver.
-        if "linked" in pytorch or (gpu and driver(self.cell)):
+        if not is_plain(self.cell) and ("linked" in pytorch or (gpu and driver(self.cell))):
             shutil.rmtree(folder)
             return [report]
         return [folder, report]

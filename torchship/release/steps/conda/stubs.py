@@ -188,7 +188,12 @@ def _write_repodata(folder: Path, entries: Mapping[str, Mapping[str, object]]) -
 
 
 def link_torch(folder: Path, env: Path, python: str, *, subdir: str = FIRST_SUBDIR) -> Path:
-    """Writes a channel with packages of an installed torch, and its `cuda-version` if it has one.
+    """Writes a channel with the packages `linked_torch`."""
+    return write_channel(folder, linked_torch(env, python), subdir=subdir)
+
+
+def linked_torch(env: Path, python: str) -> list[Stub]:
+    """Packages of the torch in an environment, and its `cuda-version` if it has one.
 
     For x86-64, PyPI has no CPU builds. So a CUDA build becomes a CPU package, too: without
     a driver it computes on the CPU. The build string of the CPU package
@@ -224,4 +229,4 @@ def link_torch(folder: Path, env: Path, python: str, *, subdir: str = FIRST_SUBD
             files=files,
         )
         packages.append(package)
-    return write_channel(folder, packages, subdir=subdir)
+    return packages

@@ -36,8 +36,11 @@ if TYPE_CHECKING:
     from rattler import GenericVirtualPackage, RepoDataRecord
 
 
-def bootstrap(out: Path, settings: Settings, *, wheels: Path, python: str) -> None:
-    build_channel(out.resolve(), sorted(wheels.resolve().glob("*.whl")), python, settings)
+def bootstrap(
+    out: Path, settings: Settings, *, wheels: Path, python: str, torch: Path | None
+) -> None:
+    packed = sorted(wheels.resolve().glob("*.whl"))
+    build_channel(out.resolve(), packed, python, settings, torch=torch)
     index(out, [], settings)
 
 
@@ -212,8 +215,11 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument("out", type=Path, metavar="OUT")
     command.add_argument("--wheels", type=Path, required=True, metavar="DIR")
     command.add_argument("--python", required=True, help="the interpreter that the channel packs")
+    command.add_argument("--torch", type=Path, help="the environment that its pytorch links to")
     command.set_defaults(
-        run=lambda o, settings: bootstrap(o.out, settings, wheels=o.wheels, python=o.python)
+        run=lambda o, settings: bootstrap(
+            o.out, settings, wheels=o.wheels, python=o.python, torch=o.torch
+        )
     )
 
     command = commands.add_parser(

@@ -203,7 +203,8 @@ class RunExample(CellStep[Path], FileTask):
         out = fresh(settings.build / self.example.stem / self.cell.name)
         python = context.output(self.venv).folder / "bin" / "python"
         command: list[str | Path] = [python, self.example, "--out", out]
-        context.log.run(command, cwd=out, remedy=settings.matrix.project.example_needs)
+        env = clean_env(settings.project, **emulation.variables(settings))
+        context.log.run(command, env=env, cwd=out, remedy=settings.matrix.project.example_needs)
         return [out]
 
 

@@ -1,7 +1,7 @@
-#include "../scale.h"
-
 #include "torchship/kernels/cuda.h"
 #include "torchship/kernels/dispatch.h"
+
+#include "../scale.h"
 
 namespace PROJECT_NAMESPACE {
 namespace {
