@@ -5,7 +5,7 @@
 The codes are those of torchship/judge/words/codes.py and of the rules, the words their own or
 those of meanings.json, the messages those of messages.py. What stands between two comments in a
 page, such as its commands, is written by hand there and kept.
-tests/torchship/doctor/test_compat_docs.py compares what is written with them.
+tests/torchship/doctor/test_doctor_messages.py compares what is written with them.
 """
 
 from __future__ import annotations

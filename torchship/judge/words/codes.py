@@ -1,6 +1,7 @@
 """A stable code for each kind of finding; docs/fails/codes describes each.
 
-A rule may have a code of its own beside it; `rules.CODES` has them all.
+A rule may have a code of its own beside it, such as TD509; `rules.CODES` has them all, and the list
+in docs/fails/codes/index.md shows which number is free.
 
 A code keeps its meaning for ever: workflows and allow-lists name it. A kind that is no longer
 found keeps its code, and no code is given twice.
