@@ -269,7 +269,8 @@ def plan_build(project: Project, out_dir: Path, log: Log) -> list[Step]:
             f"{project.distribution} is compiled against a torch, "
             f"but the build finds no torch ({error}); "
             f"install torch into this environment ({sys.prefix}) and run the same command "
-            "again, or leave out --no-build-isolation, and pip fetches a torch to compile with"
+            "again; or leave out --no-build-isolation, and pip fetches a torch to compile with "
+            "(another one with --config-settings torch=2.13.0)"
         ) from None
     except BuildError as error:
         raise SetupError(f"{project.distribution} was not built: {error}") from None

@@ -36,7 +36,7 @@ def test_missing_torch_names_the_flag(source_tree: Path, tmp_path: Path) -> None
     options = ("--no-build-isolation", "--no-deps", "-w", tmp_path)
     ran = place.pip("wheel", *options, source_tree)
     assert ran.code != 0
-    assert "pip install --no-build-isolation" in ran.output
+    assert "--no-build-isolation" in ran.output.partition("lltm is compiled against")[2]
     assert "Traceback" not in ran.output.partition("lltm is compiled against")[2]
 
 

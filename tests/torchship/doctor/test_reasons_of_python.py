@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from environments import SYMBOL, add_package
+from environments import SYMBOL, add_package, add_pip
 from looked_environment import LookedEnvironment, diagnose, row_of
 from packaging_alone import packaging_alone
 from shared_objects import shared_object
@@ -241,6 +241,7 @@ def test_a_ninja_off_the_path_is_put_on_it(
     env: LookedEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = "Ninja is required to load C++ extensions (pip install ninja to get it)"
+    add_pip(env.site)
     _compiling(env, words, unless="shutil.which('ninja')")
     folders = [f for f in os.environ["PATH"].split(":") if not Path(f, "ninja").exists()]
     monkeypatch.setenv("PATH", ":".join(folders))
@@ -309,6 +310,7 @@ def test_a_name_that_a_module_itself_refuses_is_told(
 def test_what_a_package_asks_to_install_is_the_fix(
     env: LookedEnvironment, words: str, names: str
 ) -> None:
+    add_pip(env.site)
     env.add("asks", f"import torch\nraise ImportError({words!r})\n")
     row = row_of(diagnose(env), "asks")
     assert row.code == "TD707" and _fix(row).command.endswith(f"install {names}")

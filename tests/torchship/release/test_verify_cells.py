@@ -47,7 +47,9 @@ def world(tmp_path, arm_settings, monkeypatch) -> list:
     glue = shared_object(tmp_path / "glue-stable210.so", record=GLUE_RECORD)
     wheel = make_wheel(arm_settings.dist, {glue.name: glue.read_bytes()})
     arm_settings.manifest.touch()
-    fat = Artefact(path=wheel.name, kind="fat", sha256="0" * 64, size=1, cells=[])
+    fat = Artefact(
+        path=wheel.name, kind="fat", sha256="0" * 64, size=1, cells=[], goes_to=["folder"]
+    )
     monkeypatch.setattr(verify_full, "parse", lambda _: Manifest.model_construct(artefacts=[fat]))
     monkeypatch.setattr(verify_full, "python_facts", lambda _: {"minor": "3.11"})
     monkeypatch.setattr(verify_full, "try_all", pretended)
