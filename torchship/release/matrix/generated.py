@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,7 +37,8 @@ PYPROJECT = Path("pyproject.toml")
 _ARM = "linux-aarch64"
 # A line whose value follows from the template after `#=`: `{KEY}` of `project:`, `{version}`,
 # `{pythons}`, `{default_torch}`, `{license_files}` of pyproject.toml, or what follows from
-# `build:`: `{conda_requirements}`, `{cuda_run}` and `{cuda_host}`.
+# `build:`: `{conda_requirements}`, `{cuda_run}` and `{cuda_host}`. In a workflow it is what
+# `_of_cibuildwheel` says.
 NAMED = re.compile(r"^( *(?:- |[\w-]+(?::| =) ))(.*)  #= (.*)$", re.MULTILINE)
 
 
@@ -123,9 +124,17 @@ def _range(minors: Sequence[str]) -> str:
 
 
 def _workflows(settings: Settings) -> Iterator[tuple[Path, str]]:
-    """The workflows that torchship wrote into a project, and its author left as they were."""
+    """The workflows that torchship wrote into a project, and its author left as they were.
+
+    Elsewhere they are written by hand, but for the lines that NAMED matches.
+    """
     repo = settings.repo
     if not is_project(repo):
+        for path in sorted((repo / ".github" / "workflows").glob("*.yml")):
+            content = path.read_text(encoding="utf-8")
+            if NAMED.search(content):
+                filling = _filling(_of_cibuildwheel(settings.matrix))
+                yield path.relative_to(repo), NAMED.sub(filling, content)
         return
     recorded = read_record(repo).generated
     for name, content in right_workflows(settings.matrix).items():
@@ -249,7 +258,22 @@ def named(content: str, matrix: Matrix, version: str, licenses: Sequence[str] = 
         # In pyproject.toml of projects that torchship made before the build gave the list.
         "requirements": json.dumps(_requirements(matrix)),
     }
-    return NAMED.sub(lambda line: f"{line[1]}{line[3].format_map(names)}  #= {line[3]}", content)
+    return NAMED.sub(_filling(names), content)
+
+
+def _of_cibuildwheel(matrix: Matrix) -> dict[str, str]:
+    python = cibuildwheel.python(matrix)
+    tag = "cp" + python.replace(".", "")
+    return {
+        "build_python": python,
+        "build_python_path": f"/opt/python/{tag}-{tag}/bin/python",
+        "build_image": cibuildwheel.image(matrix),
+    }
+
+
+def _filling(names: Mapping[str, object]) -> Callable[[re.Match[str]], str]:
+    """What a line that NAMED matches becomes."""
+    return lambda line: f"{line[1]}{line[3].format_map(names)}  #= {line[3]}"
 
 
 def cuda_headers(matrix: Matrix) -> list[str]:
