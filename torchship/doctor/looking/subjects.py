@@ -102,7 +102,9 @@ def modules_of(
     name = normal(package.name).replace("-", "_")
     # top_level.txt may name a module that is not there.
     found = [top for top in tops if _is_module(package.site, top)]
-    named = [top for top in found if top.lower() == name]
+    # A folder without __init__.py is a module, too.
+    there = [top for top in tops if top in found or (package.site / top).is_dir()]
+    named = [top for top in there if top.lower() == name]
     if named:
         return named
     holding = [*dict.fromkeys(top_package(binary.path) for binary in binaries)]
