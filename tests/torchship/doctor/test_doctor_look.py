@@ -111,6 +111,14 @@ def test_json_tells_what_was_seen_what_was_read_and_which_decided(
     assert rows[0]["read"]["code"] == "TD113"  # nothing tells its torch: that is no matter here
 
 
+def test_a_package_whose_folder_has_no_init_works(env: LookedEnvironment) -> None:
+    folder = env.add("plain", "")
+    (folder / "__init__.py").unlink()
+    env.add_module(folder / "_C.so", needs=SYMBOL)
+    env.list_objects("plain")
+    assert {row.state for row in diagnose(env).rows} == {"works"}
+
+
 def test_a_named_file_is_only_read(failing: LookedEnvironment) -> None:
     path = failing.site / "good" / "_C.so"
     report = json.loads(doctor(failing, "--json", str(path)).stdout)

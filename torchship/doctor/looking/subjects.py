@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from ...judge.linking.search import is_folder
 from ...judge.project import Record
 from ...judge.records import BinaryRecord, parse_file_name
 from ...judge.target import Target
@@ -102,9 +103,9 @@ def modules_of(
     name = normal(package.name).replace("-", "_")
     # top_level.txt may name a module that is not there.
     found = [top for top in tops if _is_module(package.site, top)]
+    named = [top for top in tops if top.lower() == name]
     # A folder without __init__.py is a module, too.
-    there = [top for top in tops if top in found or (package.site / top).is_dir()]
-    named = [top for top in there if top.lower() == name]
+    named = [top for top in named if top in found or is_folder(target, package.site / top)]
     if named:
         return named
     holding = [*dict.fromkeys(top_package(binary.path) for binary in binaries)]
