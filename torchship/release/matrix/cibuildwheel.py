@@ -50,6 +50,16 @@ def python(matrix: Matrix) -> str:
     return max(common, key=Version)
 
 
+def tag(matrix: Matrix) -> str:
+    """cibuildwheel's name of that Python, such as `cp312`."""
+    return "cp" + python(matrix).replace(".", "")
+
+
+def interpreter(matrix: Matrix) -> str:
+    """The path of that Python in a manylinux image."""
+    return f"/opt/python/{tag(matrix)}-{tag(matrix)}/bin/python"
+
+
 def image(matrix: Matrix) -> str:
     """The build image with the toolkit whose nvcc PyPI lacks; if PyPI has all, with the newest."""
     missing = [name for name, toolkit in matrix.toolkits.items() if not toolkit.nvcc]
@@ -63,7 +73,6 @@ def image(matrix: Matrix) -> str:
 
 def table(settings: Settings) -> str:
     matrix = settings.matrix
-    tag = "cp" + python(matrix).replace(".", "")
     torch = matrix.torch[matrix.package.default_torch].release
     archs = [machine_of(name) for name in matrix.platforms]
     images = "\n".join(
@@ -73,7 +82,7 @@ def table(settings: Settings) -> str:
     return f"""\
 [tool.cibuildwheel]
 # No binary refers to a Python symbol, so one build makes the wheel for every Python.
-build = [{", ".join(f'"{tag}-manylinux_{name}"' for name in archs)}]
+build = [{", ".join(f'"{tag(matrix)}-manylinux_{name}"' for name in archs)}]
 archs = [{", ".join(f'"{name}"' for name in archs)}]
 build-frontend = "build"
 {images}
@@ -86,7 +95,7 @@ test-command = "{{project}}/scripts/cibuildwheel.sh test"
 [tool.cibuildwheel.environment]
 CUDA_HOME = "/usr/local/cuda"
 {prebuilt_variable(settings)} = "/tmp/{settings.project.distribution}-binaries"
-PYTHON = "/opt/python/{tag}-{tag}/bin/python"
+PYTHON = "{interpreter(matrix)}"
 """
 
 

@@ -262,11 +262,10 @@ def named(content: str, matrix: Matrix, version: str, licenses: Sequence[str] = 
 
 
 def _of_cibuildwheel(matrix: Matrix) -> dict[str, str]:
-    python = cibuildwheel.python(matrix)
-    tag = "cp" + python.replace(".", "")
+    """What workflows repeat of the table of cibuildwheel."""
     return {
-        "build_python": python,
-        "build_python_path": f"/opt/python/{tag}-{tag}/bin/python",
+        "build_python": cibuildwheel.python(matrix),
+        "build_python_path": cibuildwheel.interpreter(matrix),
         "build_image": cibuildwheel.image(matrix),
     }
 
