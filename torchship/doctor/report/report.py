@@ -109,16 +109,21 @@ def print_rows(report: Report) -> None:
     rows = [(row.name, _file(row), _state(row), row.code, row.summary) for row in report.rows]
     print(render.table(("package", "extension", "", "code", "why"), rows, prefix))
     named: set[str] = set()
-    for row in _mended(report):
-        assert row.finding is not None
+    for row, finding in _mended(report):
         # Of two fixes for one package, a reader must know that neither stands for the other.
-        as_well = f" as well ({row.code})" if row.name in named else ""
+        as_well = f" as well ({finding.code})" if row.name in named else ""
         named.add(row.name)
-        print(f"\nto fix {row.name}{as_well}: {render.shorten_fix(row.finding.fix, prefix)}")
+        print(f"\nto fix {row.name}{as_well}: {render.shorten_fix(finding.fix, prefix)}")
     print(f"\n{summary(report)}")
-    explained = next((row.code for row in report.rows if row.code), "")
+    explained = first_code(report)
     if explained:
         print(f"what a code means: {report.program} {explained}")
+
+
+def first_code(report: Report) -> str:
+    """The code that a reader meets first: of a failure, else of a note; "" if there is none."""
+    rows = sorted(report.rows, key=lambda row: row.state in (REMARK, WORKS))
+    return next((str(one.code) for row in rows for one in row.told if one.code), "")
 
 
 def _file(row: Row) -> str:
@@ -133,13 +138,14 @@ def _state(row: Row) -> str:
     return STATES[row.state]
 
 
-def _mended(report: Report) -> Iterator[Row]:
-    """The first row for each fix."""
+def _mended(report: Report) -> Iterator[tuple[Row, Finding]]:
+    """The first row for each fix, with the finding."""
     fixes: set[str] = set()
     for row in report.rows:
-        if row.finding is not None and row.finding.fix and row.finding.fix.text not in fixes:
-            fixes.add(row.finding.fix.text)
-            yield row
+        for finding in row.told:
+            if finding.fix and finding.fix.text not in fixes:
+                fixes.add(finding.fix.text)
+                yield row, finding
 
 
 def summary(report: Report) -> str:
@@ -185,6 +191,7 @@ def _json_of(row: Row) -> dict[str, object]:
         "state": row.state,
         "code": row.code or None,
         "cause": row.finding,
+        "notes": row.notes,
         "allowed": row.allowed,
         "decided_by": row.decided_by,
         "mends": row.mends,
@@ -240,6 +247,9 @@ def print_github(report: Report) -> None:
         command = "notice" if row.allowed is not None else _COMMAND_OF.get(row.state)
         if command is not None:
             print(_annotation(command, row))
+        if row.state == WORKS:
+            for note in row.notes:
+                print(_annotation("notice", row._replace(finding=note, summary=note.why)))
     print("\n".join([*heading(report), summary(report)]))
 
 
@@ -272,7 +282,7 @@ def print_markdown(report: Report) -> None:
     print("\n".join(f"- {_cell(line, prefix)}" for line in heading(report)) + "\n")
     print("| package | extension | | code | why | to fix |\n|---|---|---|---|---|---|")
     for row in report.rows:
-        fix = render.shorten_fix(row.finding.fix, prefix) if row.finding is not None else ""
+        fix = "; ".join(render.shorten_fix(one.fix, prefix) for one in row.told if one.fix)
         cells = (row.name, _file(row), _state(row), row.code, row.summary)
         code = _code_span(fix) if fix else ""
         print(f"| {' | '.join(_cell(cell, prefix) for cell in cells)} | {code} |")
