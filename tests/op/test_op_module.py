@@ -420,6 +420,7 @@ assert counter.get_total_flops() == 7
     assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.skipif(torch.__version__ < "2.6", reason="the counter does not ask an op there")
 def test_an_import_of_the_package_leaves_the_flop_counter_alone(tmp_path, forked) -> None:
     program = (
         "import sys, torch\nhooks = [*sys.meta_path]\n"
