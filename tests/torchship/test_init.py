@@ -495,6 +495,16 @@ def test_what_would_stop_a_build_is_said_before(
     assert any(stop in each for each in plan_init(root).stops)
 
 
+def test_an_extension_of_each_device_has_headers_of_its_own(tmp_path: Path) -> None:
+    """Each source finds the headers of its own section first, so no name is taken twice."""
+    root = repositories.make(tmp_path, repositories.OF_EACH_DEVICE)
+    plan = plan_init(root)
+    assert not any("differ" in stop for stop in plan.stops)
+    glue = matrix_of(plan)["build"]["glue"]
+    assert (glue["include"], glue["cuda"]["include"]) == (["cpu"], ["gpu"])
+    assert glue["cuda"]["sources"] == ["gpu/bind.cpp", "gpu/op.cu"]
+
+
 @pytest.mark.parametrize(
     "other",
     [
