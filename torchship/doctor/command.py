@@ -144,7 +144,7 @@ class _Doctor:
         if check.form == "json":
             report.print_json_of_message(diagnosis, result, reason, target.prefix)
         else:
-            told = meaning.lines_of_diagnosis(diagnosis)
+            told = meaning.lines_of_diagnosis(diagnosis, is_explained=reason is not None)
             lines = [render.shorten(line, target.prefix) for line in told]
             # Not shortened: it holds a command.
             lines += meaning.lines_on_other_python(diagnosis, self.program)

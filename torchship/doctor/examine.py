@@ -32,6 +32,7 @@ from ..judge.records import (
     Runtime,
     Verdict,
 )
+from ..judge.target import Target
 from ..judge.text import is_file, printable
 from ..judge.verdict.judgement import cannot_be_told
 from ..judge.words import codes, messages
@@ -41,7 +42,8 @@ from .decide import FAILS, REMARK, Decider, Decision, decision_by_reading
 from .environment import standards
 from .environment.catalog import Catalog, with_module
 from .environment.families import families, of_other_cudas
-from .environment.installed import Distribution, installed, module_at
+from .environment.installed import Distribution, installed, module_at, site_folders
+from .environment.leftover import leftover, leftovers
 from .environment.owner import distributions, find_owner
 from .environment.reached import Reached, reach_of, sort_out
 from .environment.standards import normal
@@ -51,8 +53,8 @@ from .environment.targets import (
     exists,
     find_files,
     is_module,
-    site_folders,
 )
+from .fixes.mending import install_torch
 from .fixes.searching import find_release
 from .fixes.trying import Trial
 from .looking.look import Subject, find, jobs_here, look
@@ -62,6 +64,7 @@ from .looking.subjects import Subjects, subjects_of
 from .reasons import damaged, explain
 from .reasons.case import Case
 from .reasons.hidden import behind, torch_is_hidden
+from .reasons.leftover import folder_is_left_over, of_leftover
 from .reasons.pasted import seen_in
 from .report import allowances, report, rows
 from .spares import pass_over_spares
@@ -101,6 +104,8 @@ def _examine(request: Request, runtime: Runtime) -> report.Report:
     entries = allowances.read(request.allow_list) if request.allow_list else []
     files = list(dict.fromkeys(find_files(target, [*request.names], runtime.torch)))
     distributions = [*installed(target, site_folders(target)).values()]
+    left = _left_over(request, target)
+    files = [file for file in files if not any(folder in file.parents for folder in left)]
     eyes = _Eyes(request, runtime)
     reached = eyes.find(files)
     more = max(0, len(reached.files) - _EXTENSIONS)
@@ -111,6 +116,7 @@ def _examine(request: Request, runtime: Runtime) -> report.Report:
         request, runtime, distributions=distributions, binaries=binaries, eyes=eyes
     )
     of_objects, notices = examination.results()
+    notices += [rows.notice(of_leftover(one, runtime), one, package=one.name) for one in left]
     notices += packages.hidden_notices(site_folders(target), request.names, runtime, reached.hidden)
     if not request.names:
         with suppress(RuntimeError):  # there is no home folder
@@ -133,6 +139,14 @@ def _examine(request: Request, runtime: Runtime) -> report.Report:
     )
 
 
+def _left_over(request: Request, target: Target) -> list[Path]:
+    """The folders of removed packages, of those that the user names or of all."""
+    if not request.names:
+        return [folder for _, folder in leftovers(target)]
+    named = (leftover(target, name) for name in request.names if os.sep not in name)
+    return [folder for folder in named if folder is not None]
+
+
 def reason_of_pasted(content: str, runtime: Runtime) -> Finding | None:
     """The reason in this environment for a message that somebody pasted, by the same rules as for
     what was seen; None if none applies."""
@@ -152,7 +166,7 @@ def reason_of_pasted(content: str, runtime: Runtime) -> Finding | None:
         of_torch=torch_loading.judge_torch(runtime),
     )
     if not any(case.catalog.of_file(frame.file) for frame in case.frames()):
-        return damaged.files_are_damaged(case)
+        return damaged.files_are_damaged(case) or folder_is_left_over(case)
     finding = explain(case)
     return None if finding.code in _NO_REASON else finding
 
@@ -326,7 +340,21 @@ class _Examination:
         torch_row = self._of_torch()
         if torch_row is not None:
             (of_objects if torch_row.is_failure else notices).insert(0, torch_row)
+        if self.runtime.torch is None:
+            of_objects = self._with_one_torch(of_objects)
         return of_objects, notices
+
+    def _with_one_torch(self, of_objects: Sequence[rows.Row]) -> list[rows.Row]:
+        """The rows, in which the fix of a missing torch is one and the same."""
+        owners = (find_owner(self.runtime.target, binary.path) for binary in self.binaries)
+        built_for = {owner.built_for[0][0] for owner in owners if owner and owner.built_for}
+        fix = install_torch(self.runtime, built_for)
+        return [
+            row._replace(finding=row.finding._replace(fix=fix))
+            if row.finding is not None and row.code == codes.TORCH_MISSING
+            else row
+            for row in of_objects
+        ]
 
     def _judge(self) -> Iterator[Verdict]:
         for number, binary in enumerate(self.binaries, 1):

@@ -11,7 +11,8 @@ from ...judge.records import TorchInstall
 from ...judge.target import Target
 from ...judge.text import is_file, printable
 from .catalog import tops_of, with_module
-from .installed import SITE_NAMES, installed
+from .installed import SITE_NAMES, installed, site_folders
+from .leftover import leftover
 from .owner import distributions, find_owner, shared_objects
 from .standards import normal
 
@@ -21,12 +22,6 @@ TORCHS_OWN = re.compile(r"(torch|pytorch|libtorch|triton|nvidia[-_].*|cuda[-_].*
 
 class UsageError(ValueError):
     """The user named a file, package or torch that cannot be found, read or judged."""
-
-
-def site_folders(target: Target) -> list[Path]:
-    """The folders in which the target has packages."""
-    entries = (*target.search_path(), target.prefix)
-    return [Path(entry) for entry in dict.fromkeys(entries) if entry]
 
 
 def wheels_among(names: Sequence[str]) -> list[str]:
@@ -98,7 +93,7 @@ def is_installed(target: Target, name: str) -> bool:
     )
     if is_distribution(target, name) or any(_is_named(target, files, name) for files in owned):
         return True
-    return is_module(target, name)
+    return is_module(target, name) or leftover(target, name) is not None
 
 
 def is_distribution(target: Target, name: str) -> bool:
@@ -144,7 +139,7 @@ def _named_files(target: Target, name: str, owned: list[list[Path]]) -> list[Pat
     place = _place_of_module(target, name)
     if place is not None:
         return shared_objects(place)
-    if not is_module(target, name):
+    if not is_module(target, name) and leftover(target, name) is None:
         raise UsageError(
             f"{printable(name)[:500] or 'an empty name'} is neither a file nor a folder of shared "
             "objects, nor a package that is installed here. Check the name, or give the whole path."

@@ -241,7 +241,9 @@ def _defines(torch: TorchInstall, symbol: str) -> bool:
     return False
 
 
-def lines_of_diagnosis(diagnosis: Diagnosis) -> Iterator[str]:
+def lines_of_diagnosis(diagnosis: Diagnosis, *, is_explained: bool = False) -> Iterator[str]:
+    """What the message means. Of an unknown one that files explain, that it is not known would
+    mislead."""
     yield f"message:  {diagnosis.line}"
     if diagnosis.about_symbol:
         yield from _wrapped("symbol:", diagnosis.about_symbol)
@@ -249,7 +251,8 @@ def lines_of_diagnosis(diagnosis: Diagnosis) -> Iterator[str]:
         yield from _wrapped("or:", diagnosis.about_cause)
     if diagnosis.about_library:
         yield from _wrapped("library:", diagnosis.about_library)
-    yield from lines_of_meaning(meaning_of(diagnosis.code))
+    if diagnosis.is_known or not is_explained:
+        yield from lines_of_meaning(meaning_of(diagnosis.code))
 
 
 def lines_on_other_python(diagnosis: Diagnosis, program: str) -> Iterator[str]:
