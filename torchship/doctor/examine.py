@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -56,7 +55,8 @@ from .environment.targets import (
 )
 from .fixes.mending import install_torch
 from .fixes.searching import find_release
-from .fixes.trying import Trial
+from .fixes.trying import Trial, Tried
+from .looking import progress
 from .looking.look import Subject, find, jobs_here, look
 from .looking.processes import Python
 from .looking.seen import Looked, Seen
@@ -65,6 +65,7 @@ from .reasons import damaged, explain
 from .reasons.case import Case
 from .reasons.hidden import behind, torch_is_hidden
 from .reasons.leftover import folder_is_left_over, of_leftover
+from .reasons.other_torch import with_pin
 from .reasons.pasted import seen_in
 from .report import allowances, report, rows
 from .spares import pass_over_spares
@@ -95,6 +96,8 @@ def examine(request: Request, runtime: Runtime) -> report.Report:
             f"the metadata of this environment cannot be read: it takes {error}. "
             "Name one package or one file."
         ) from None
+    finally:
+        progress.clear()
 
 
 def _examine(request: Request, runtime: Runtime) -> report.Report:
@@ -122,6 +125,8 @@ def _examine(request: Request, runtime: Runtime) -> report.Report:
         with suppress(RuntimeError):  # there is no home folder
             folders = caches.find(os.environ, Path.home())
             notices += caches.notices(folders, runtime)
+    if request.is_trying:
+        of_objects, notices = _with_untried(of_objects), _with_untried(notices)
     judged = [*of_objects, *notices]
     if request.allow_list:
         notices += allowances.stale(entries, judged, request.allow_list)
@@ -130,13 +135,24 @@ def _examine(request: Request, runtime: Runtime) -> report.Report:
         extensions=tuple(allowances.apply(entries, of_objects)),
         notices=tuple(allowances.apply(entries, notices)),
         other_torches=other_installs(runtime.torch, target.search_path()),
-        files=len(reached.files),
+        files=len(binaries),
         seconds=time.monotonic() - start,
         program=request.program,
         looked=examination.looked,
         is_looking=examination.looked is not None,
         why_not_looked=eyes.why_not,
+        fix=install_torch(runtime) if runtime.torch is None and not judged else NO_FIX,
     )
+
+
+def _with_untried(judged: Iterable[rows.Row]) -> list[rows.Row]:
+    """The rows, of which those that fail and were not tried say why."""
+    return [
+        row._replace(why_not_tried="only the fix of a package's own import is tried")
+        if row.is_failure and row.mends is None and row.tries is None and not row.why_not_tried
+        else row
+        for row in judged
+    ]
 
 
 def _left_over(request: Request, target: Target) -> list[Path]:
@@ -358,7 +374,7 @@ class _Examination:
 
     def _judge(self) -> Iterator[Verdict]:
         for number, binary in enumerate(self.binaries, 1):
-            _show_progress(number, len(self.binaries))
+            progress.show(f"reading {number} of {len(self.binaries)} files")
             try:
                 self.runtime.target.budget.check_time()
             except BudgetSpentError as error:
@@ -379,7 +395,8 @@ class _Examination:
         self, seen: Seen, package: Distribution | None, parts: dict[Path, Seen]
     ) -> Finding:
         """The reason for what was seen."""
-        return explain(self._case(seen, package, parts))
+        case = self._case(seen, package, parts)
+        return with_pin(explain(case), case)
 
     def _explain_hidden(self, path: Path, package: Seen) -> Finding:
         """Why a file is not reached, though nothing serves in its place."""
@@ -403,15 +420,18 @@ class _Examination:
 
     def _of_packages(self, decisions: Sequence[Decision]) -> Iterator[rows.Row]:
         """A row for each package whose import failed, or works only in its own way."""
+        with_objects = {self.subjects.module_of.get(one.path) for one in decisions}
         for module, seen in self.looked.packages.items() if self.looked else ():
             package = self.subjects.packages.get(module)
             place = package.place if package else Path(module)
             name = package.name if package else module
             version = package.version if package else None
-            if seen.works and package is not None and self._is_behind(seen, package):
+            if seen.works and self._is_of_another_file(seen, package):
                 instead = module_at(Path(seen.file))
                 yield rows.notice(_hidden(instead), place, package=name, version=version)
             if seen.works and not seen.needs_torch_first:
+                if module not in with_objects and not self._is_of_another_file(seen, package):
+                    yield rows.imported(seen, place, package=name, version=version)
                 continue
             if seen.works:
                 finding = _torch_first(module, seen, self._case(seen, package, {}))
@@ -428,6 +448,9 @@ class _Examination:
             row = row._replace(seen=seen, decided_by="look")
             yield row if seen.works else self._tried_beside(row, module)
 
+    def _is_of_another_file(self, seen: Seen, package: Distribution | None) -> bool:
+        return package is not None and self._is_behind(seen, package)
+
     def _tried_beside(self, row: rows.Row, module: str) -> rows.Row:
         """The row, with what its fix does beside the environment, if fixes are to be tried: also
         other releases, where the fix names no command that mends."""
@@ -435,12 +458,14 @@ class _Examination:
             return row
         fix = row.finding.fix
         trial = Trial(module, self.eyes.python)
-        mends = trial.mends(fix.command) if fix.command else None
-        if mends or not fix.releases_of:
-            return row._replace(mends=mends)
+        tried = Tried(why_not="the fix is no command")
+        if fix.command:
+            tried = trial.of_command(fix.command)
+        if tried.mends or not fix.releases_of:
+            return row._replace(mends=tried.mends, why_not_tried=tried.why_not)
         found = find_release(fix, trial, self.catalog, self.runtime)
         if found.fix is None:
-            return row._replace(mends=mends, tries=found.tries)
+            return row._replace(mends=tried.mends, tries=found.tries)
         return row._replace(
             finding=row.finding._replace(fix=found.fix), mends=True, tries=found.tries
         )
@@ -494,7 +519,7 @@ class _Examination:
         is_hidden = of_import is not None and of_import.status == REJECTED
         if seen is not None and (not seen.works or is_hidden):
             finding = self.runtime.torch_import or self._explain(seen, None, {})
-            if torch is None and not self.request.names and not self.binaries:
+            if torch is None and not self.request.names and not self.subjects.subjects:
                 return None  # nothing here has to do with torch
             row = rows.notice(finding, place, package="torch", version=version)
             return row._replace(seen=seen, decided_by="look")
@@ -593,9 +618,3 @@ def _to_judge(files: Iterable[Path], runtime: Runtime, wanted: _Filter) -> Itera
             continue
         if wanted.takes(binary, runtime, is_only_one=len(paths) == 1):
             yield binary
-
-
-def _show_progress(number: int, count: int) -> None:
-    if sys.stderr.isatty() and (number % 20 == 0 or number == count):
-        end = "\n" if number == count else "\r"
-        print(f"looked at {number} of {count} files", end=end, file=sys.stderr, flush=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 from ...judge.records import TorchInstall
@@ -140,11 +141,24 @@ def _named_files(target: Target, name: str, owned: list[list[Path]]) -> list[Pat
     if place is not None:
         return shared_objects(place)
     if not is_module(target, name) and leftover(target, name) is None:
-        raise UsageError(
-            f"{printable(name)[:500] or 'an empty name'} is neither a file nor a folder of shared "
-            "objects, nor a package that is installed here. Check the name, or give the whole path."
-        )
+        raise UsageError(_not_here(target, name))
     return files
+
+
+def _not_here(target: Target, name: str) -> str:
+    """That a name is nothing in this environment: which one that is, and the names near it."""
+    how = target.python.found_by if target.python else ""
+    here = installed(target, site_folders(target)).values()
+    names = dict.fromkeys(one.name for one in here)
+    names.update(dict.fromkeys(top for one in here for top in tops_of(target, one.place)))
+    near = get_close_matches(name, names, n=3)
+    return (
+        f"{printable(name)[:500] or 'an empty name'} is neither a file nor a folder of shared "
+        f"objects, nor a package of {printable(target.executable())} "
+        f"({how or 'the Python that runs this'}). "
+        + (f"Did you mean {' or '.join(near)}? " if near else "Check the name. ")
+        + "Or name the Python that has it, as in --python /env/bin/python, or a whole path."
+    )
 
 
 def _refuse_other_spelling(target: Target, name: str) -> None:
