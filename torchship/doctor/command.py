@@ -30,7 +30,6 @@ from ..judge.words import render
 from . import examine, grammar, run_command
 from .clash import find_clash
 from .environment import pythons
-from .environment.elsewhere import environment_with
 from .environment.pythons import InterpreterError
 from .environment.targets import UsageError, exists, is_installed, wheels_among
 from .grammar import Audit, Build, Check, Choose, Explain, Run, Where
@@ -95,8 +94,6 @@ class _Doctor:
             return self._of_target(request, where, target)
         except (UsageError, TorchNotFoundError, InterpreterError) as error:
             print(render.shorten(str(error), target.prefix), file=sys.stderr)
-            if isinstance(error, TorchNotFoundError) and where.torch is None:
-                print(_where_torch_is(target), end="", file=sys.stderr)
             return 2
 
     def _of_target(
@@ -127,14 +124,11 @@ class _Doctor:
             python, how = request.check.where.python, pythons.NAMED
             if python is None:
                 python, how = run_command.python_of(request.command), "the one of the command"
-            target = Target()
             try:
                 target = Target(self._python(python, how))
                 self._explain(ended.output, request.check, target, ended)
             except (UsageError, TorchNotFoundError, InterpreterError) as error:
                 print(render.shorten(str(error)), file=sys.stderr)
-                if isinstance(error, TorchNotFoundError):
-                    print(_where_torch_is(target), end="", file=sys.stderr)
         return ended.exit_code
 
     def _explain(
@@ -230,15 +224,6 @@ def _has_torch() -> bool:
     except TorchNotFoundError:
         return False
     return True
-
-
-def _where_torch_is(target: Target) -> str:
-    """A line on another environment that has torch; "" if none is known."""
-    other = environment_with(target, "torch")
-    if other is None:
-        return ""
-    seen = "; this one was made by its Python, and sees the packages of that Python's base alone"
-    return f"{other.prefix} has torch{seen if other.is_parent else ''}\n"
 
 
 def _meant(check: Check, target: Target) -> Check | Choose | Explain:

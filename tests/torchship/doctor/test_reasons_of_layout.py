@@ -14,7 +14,10 @@ from looked_environment import LookedEnvironment, diagnose, row_of
 from torchship.doctor.environment.archives import names_in
 from torchship.doctor.environment.elsewhere import environment_with
 from torchship.doctor.environment.pythons import ask
+from torchship.doctor.examine import Request, examine
+from torchship.doctor.report.report import heading
 from torchship.doctor.report.rows import Row
+from torchship.judge import probe_runtime
 from torchship.judge.target import Target
 
 
@@ -182,8 +185,11 @@ def test_the_environment_in_which_one_was_made_is_known(tmp_path: Path) -> None:
     python = parent / "bin" / "python"
     options = ["--system-site-packages", "--without-pip"]
     subprocess.run([python, "-m", "venv", *options, child], check=True)
-    found = environment_with(Target(ask(str(child / "bin" / "python"))), "torch")
+    target = Target(ask(str(child / "bin" / "python")))
+    found = environment_with(target, "torch")
     assert found is not None and found.prefix == parent and found.is_parent
+    report = examine(Request(), probe_runtime(gpu=False, target=target))
+    assert any("has torch; this one was made by its Python" in line for line in heading(report))
 
 
 def test_a_process_that_dies_when_it_ends_does_not_work(env: LookedEnvironment) -> None:
