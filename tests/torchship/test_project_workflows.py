@@ -111,8 +111,11 @@ def test_a_matrix_of_aten_alone_names_no_stable_cells(tmp_path: Path) -> None:
 
 @pytest.mark.rehearsal
 @pytest.mark.skipif(shutil.which("jq") is None, reason="GitHub's machines have jq")
+@pytest.mark.parametrize("files", [("test.yml",), ("release.yml", "publish.yml")], ids="-".join)
 @pytest.mark.parametrize("change", ["no Arm", "no old torches", "CUDA alone", "one cell"])
-def test_the_workflows_of_a_changed_matrix_release_it(tmp_path: Path, change: str) -> None:
+def test_the_workflows_of_a_changed_matrix_run(
+    tmp_path: Path, change: str, files: tuple[str, ...]
+) -> None:
     """Each on the last of its occasions, which has the jobs of all others: for `test.yml` a start
     by hand, for `release.yml` the tag, for `publish.yml` the release that was made of it."""
     root = make(tmp_path, "shaped-op")
@@ -126,7 +129,7 @@ def test_the_workflows_of_a_changed_matrix_release_it(tmp_path: Path, change: st
     if change == "no Arm":  # the only one with old torches, of which one is enough
         source.keep_cells()
     theatre = Theatre(source, tmp_path / "theatre")
-    for workflow in theatre.workflows():
+    for workflow in (each for each in theatre.workflows() if each.file in files):
         occasion = occasions_of(workflow, f"v{source.version}")[-1]
         rehearsed = theatre.play(workflow, occasion)
         print(workflow.file, round(rehearsed.seconds), rehearsed.report.results)

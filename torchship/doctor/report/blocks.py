@@ -13,6 +13,7 @@ from ...judge.records import NO_FIX, Finding, Fix
 from ...judge.text import some
 from ...judge.words import codes, render
 from ..decide import CANNOT_BE_TOLD, FAILS, REMARK, WORKS
+from ..environment.owner import is_shared_object_name
 from ..environment.targets import exists
 from ..looking.seen import Seen
 from .report import Report, first_code, heading, summary, table
@@ -117,7 +118,8 @@ def block(
         result = "it fixes" if main.mends else "it does not fix"
         yield from labelled("tried:", f"{result} the import{_ELSEWHERE}", prefix)
     elif main.tries is not None:
-        yield from labelled("tried:", _of_search(main.tries), prefix)
+        not_too = f"; nor was the command: {main.why_not_tried}" if main.why_not_tried else ""
+        yield from labelled("tried:", f"{_of_search(main.tries)}{not_too}", prefix)
     elif main.why_not_tried:
         yield from labelled("tried:", f"nothing, since {main.why_not_tried}", prefix)
     elif seen is not None and is_explained and main.is_for_another_release:
@@ -183,7 +185,7 @@ def _rest(report: Report, size: _Size) -> Iterator[str]:
 
 def _working(name: str, rows: Sequence[Row]) -> str:
     """A package that works; of one without objects, its import is all that was seen."""
-    is_import = all(row.seen is not None and row.read is None for row in rows)
+    is_import = not any(is_shared_object_name(row.path.name) for row in rows)
     return f"{name} (imports)" if is_import else name
 
 
