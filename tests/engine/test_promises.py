@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import Forks
 
 REPO = Path(__file__).resolve().parents[2]
 VARIABLES = (REPO / "project.env").read_text(encoding="utf-8")
@@ -52,15 +53,17 @@ def test_the_checker_needs_no_torch(tmp_path: Path) -> None:
     python(code, tmp_path, **{PROJECT.variable("LOAD"): "0"})
 
 
-def test_an_import_registers_the_operators(tmp_path: Path) -> None:
+def test_an_import_registers_the_operators(tmp_path: Path, forked: Forks) -> None:
     name = f"{PROJECT.namespace}.{PROJECT.operator}"
-    assert PROJECT.operator in python(f"import torch, {PACKAGE}; print(torch.ops.{name})", tmp_path)
+    code = f"import torch, {PACKAGE}; print(torch.ops.{name})"
+    assert PROJECT.operator in forked.run(code, cwd=tmp_path, env=dict(os.environ)).stdout
 
 
-def test_a_forced_variant_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_forced_variant_that_is_not_there_is_named(tmp_path: Path, forked: Forks) -> None:
     variable = PROJECT.variable("VARIANT")
     code = f"try: import {PACKAGE}\nexcept ImportError as error: print(error)"
-    output = python(code, tmp_path, **{variable: "stable299-cpu"})
+    env = {**os.environ, variable: "stable299-cpu"}
+    output = forked.run(code, cwd=tmp_path, env=env).stdout
     assert output.startswith(f"{PROJECT.distribution} cannot be loaded: ")
     assert "stable299" in output
 

@@ -108,15 +108,15 @@ def test_transforms(device, module, transform, trained, entry) -> None:
     )
 
 
-#: Of these, a compilation of the layer's takes five seconds or more.
-SLOW_TO_COMPILE = ("hessian", "jacrev of jacrev", "per-sample gradients")
+#: The others have the same parts, and each compilation takes a second or more.
+COMPILED = {LLTM: ("hessian", "vmap"), LLTMLayer: ("jvp", "grad", "vmap")}
 
 
 def compiled_cases():
     for trained in (True, False):
         for module in (LLTM, LLTMLayer):
             for transform in TRANSFORMS:
-                is_slow = not trained or (module is LLTMLayer and transform in SLOW_TO_COMPILE)
+                is_slow = not trained or transform not in COMPILED[module]
                 name = f"{'trained' if trained else 'frozen'}-{transform}-{module.__name__}"
                 marks = [pytest.mark.slow] if is_slow else []
                 yield pytest.param(module, transform, trained, id=name, marks=marks)

@@ -28,7 +28,6 @@ from op_cases import (
     through_module,
     through_raw_op,
 )
-from torch._dynamo.testing import CompileCounterWithBackend
 from torch.export import Dim
 
 import lltm_conda
@@ -136,9 +135,16 @@ def test_compiles_an_unrolled_loop_over_a_sequence(device) -> None:
     assert_agree(actual, want, 1e-12, RESULTS)
 
 
+def counting_backend():
+    """The backend aot_eager, which counts what it compiles."""
+    from torch._dynamo.testing import CompileCounterWithBackend  # its import takes a second
+
+    return CompileCounterWithBackend("aot_eager")
+
+
 @every_entry
 def test_one_dynamic_graph_serves_every_batch(device, entry) -> None:
-    counter = CompileCounterWithBackend("aot_eager")
+    counter = counting_backend()
     compiled = torch.compile(prepared(entry), backend=counter, fullgraph=True, dynamic=True)
     for batch in (3, 7, 16, 33):
         inputs = make_inputs(batch, device=device, requires_grad=True)
@@ -147,7 +153,7 @@ def test_one_dynamic_graph_serves_every_batch(device, entry) -> None:
 
 
 def test_one_dynamic_graph_serves_every_size(device) -> None:
-    counter = CompileCounterWithBackend("aot_eager")
+    counter = counting_backend()
     compiled = torch.compile(through_function, backend=counter, fullgraph=True, dynamic=True)
     for shape in ((3, 4, 5), (7, 2, 9), (16, 8, 32)):
         inputs = make_inputs(*shape, device=device, requires_grad=True)

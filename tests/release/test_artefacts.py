@@ -161,6 +161,7 @@ def test_the_conda_package_serves_every_python_and_needs_no_exact_torch(manifest
     assert facts["noarch"] == "python"
 
 
+@pytest.mark.slow  # the run of scripts/build_all.sh has run it
 @pytest.mark.parametrize("kind", ["venv", "conda"])
 def test_the_installed_artefact_runs(kind, tmp_path) -> None:
     python = newest(SETTINGS.envs, f"stable210-cpu-{kind}/bin/python")

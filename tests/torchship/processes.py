@@ -62,6 +62,24 @@ for line in sys.stdin:
 """
 
 
+# As Python has them while it imports the package of `-m`.
+_MODULE = """
+import runpy, sys
+
+sys.orig_argv[:] = [sys.executable, "-m", *sys.argv[1:]]
+name = sys.argv.pop(1)
+sys.argv[0] = "-m"
+runpy.run_module(name, run_name="__main__", alter_sys=True)
+"""
+_PROGRAM = """
+import os, runpy, sys
+
+sys.argv[:] = sys.argv[1:]
+sys.path[0] = os.path.dirname(sys.argv[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
 def clean_environment(**changes: str) -> dict[str, str]:
     """The environment without what steers the loader or a build, then `changes`."""
     kept = {
@@ -100,6 +118,18 @@ class Forks:
         exit_code = int(self._server.stdout.readline())
         stdout, stderr = (path.read_text(errors="replace") for path in self._output)
         return subprocess.CompletedProcess(["-c", code], exit_code, stdout, stderr)
+
+    def module(
+        self, name: str, *arguments: str, cwd: Path, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Like `python -m NAME` with these arguments."""
+        return self.run(_MODULE, name, *arguments, cwd=cwd, env=env)
+
+    def program(
+        self, path: Path, *arguments: str, cwd: Path, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Like `python PATH` with these arguments."""
+        return self.run(_PROGRAM, str(path), *arguments, cwd=cwd, env=env)
 
 
 @contextlib.contextmanager

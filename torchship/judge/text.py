@@ -97,7 +97,7 @@ def is_file(path: str | os.PathLike[str]) -> bool:
     return os.path.isfile(path)  # noqa: PTH113
 
 
-def list_names(folder: Path, limit: int | None = None) -> list[str]:
+def list_names(folder: str | os.PathLike[str], limit: int | None = None) -> list[str]:
     """The names in a folder, sorted; none if it cannot be read. With `limit`, no more of them
     are read."""
     with suppress(OSError, ValueError):

@@ -7,6 +7,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 from packaging_alone import packaging_alone
@@ -17,11 +18,18 @@ SYMBOL = "_ZN2at6Tensor3addEv"
 ABSENT = "_ZN2at6absentEv"
 
 
+@cache
+def base_of(python: str) -> tuple[str, str]:
+    """The prefix of the Python that an environment was made with, and its minor version."""
+    code = "import sys; print(sys.base_prefix); print('%d.%d' % sys.version_info[:2])"
+    base, version = subprocess.check_output([python, "-I", "-c", code], text=True).split()
+    return base, version
+
+
 def make_environment(prefix: Path, python: str = sys.executable) -> Path:
     """A virtual environment without pip, and without what lies beside its base; returns its
     site-packages."""
-    code = "import sys; print(sys.base_prefix); print('%d.%d' % sys.version_info[:2])"
-    base, version = subprocess.check_output([python, "-I", "-c", code], text=True).split()
+    base, version = base_of(python)
     (prefix / "bin").mkdir(parents=True)
     (prefix / "pyvenv.cfg").write_text(f"home = {base}/bin\ninclude-system-site-packages = false\n")
     (prefix / "bin" / "python").symlink_to(f"{base}/bin/python{version}")
@@ -63,10 +71,10 @@ def add_package(site: Path, name: str, files: dict[str, str], *lines: str, tag: 
 
 def add_extension(site: Path, name: str, *symbols: str, file: str = "_C.so", pin: str = "") -> Path:
     """A distribution with one Python module that needs these symbols of torch; returns the file."""
-    flags = [f"-L{site / 'torch' / 'lib'}", "-Wl,--no-as-needed", "-l:libtorch_cpu.so"]
+    libraries = [site / "torch" / "lib" / "libtorch_cpu.so"]
     module = f"PyInit_{file.partition('.')[0]}"
     path = shared_object(
-        site / name / file, undefined=symbols or [SYMBOL], defined=[module], flags=flags
+        site / name / file, undefined=symbols or [SYMBOL], defined=[module], libraries=libraries
     )
     info = add_package(site, name, {}, *([f"Requires-Dist: torch=={pin}"] if pin else []))
     (info / "RECORD").write_text(f"{name}/{file},sha256=x,1\n")

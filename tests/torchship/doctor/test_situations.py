@@ -24,7 +24,7 @@ def test_every_situation_says_its_cause_and_who_can_mend_it() -> None:
         assert one.command, one.name
         if one.thread:
             assert re.fullmatch(
-                r"https://github\.com/[\w.-]+/[\w.-]+/(issues|pull)/\d+", one.thread
+                r"https://(github\.com/[\w.-]+/[\w.-]+/(issues|pull)/\d+|(?!github)\S+)", one.thread
             )
 
 

@@ -203,6 +203,7 @@ def _overridden(
     files = [*process.preloaded]
     if variable == "LD_LIBRARY_PATH":
         files = [*failure.by_library_path, *(refusal.path for refusal in failure.refused)]
+        files = files or [*dict.fromkeys(missing.library for missing in failure.versions)]
     brought = some([printable(path) for path in files])
     return Finding(
         dimension="import torch",

@@ -13,6 +13,7 @@ from ...judge.text import printable, quoted
 from ...judge.words import codes, render
 from ..decide import CANNOT_BE_TOLD, FAILS, REMARK, WORKS
 from ..environment import pythons
+from ..environment.elsewhere import environment_with
 from ..looking.seen import Looked, Seen
 from ..reasons.meaning import Diagnosis, meaning_of
 from .rows import NOTHING_FOUND, STATES, Row
@@ -59,11 +60,23 @@ class Report(Record, kw_only=True):
         return 2 if any(late) else 0
 
 
+def _where_torch_is(runtime: Runtime) -> Iterator[str]:
+    """A line on another environment that has torch, if one is known."""
+    other = environment_with(runtime.target, "torch")
+    if other is not None:
+        made = (
+            "; this one was made by its Python, and sees the packages of that Python's base alone"
+        )
+        place = render.shorten_home(str(other.prefix))
+        yield f"{place} has torch{made if other.is_parent else ''}"
+
+
 def heading(report: Report) -> list[str]:
     """The lines that come first: the judged torch and its folder, other torches, Python."""
     torch = report.runtime.torch
     if torch is None:
         lines = [render.shorten_home(report.runtime.torch_problem or "torch is not installed")]
+        lines += _where_torch_is(report.runtime)
     elif torch.root == NOWHERE:
         lines = [f"torch {torch.version}, a release that need not be installed here"]
     else:
