@@ -22,7 +22,7 @@ class Code(str):
 
     __slots__ = ("fault", "fix", "heading", "is_fatal_in_cache", "why")
     heading: str  #: of its page
-    fault: Fault | None  #: the class of the troubleshooting page
+    fault: Fault | None  #: one of `faults`
     #: Whether an object in a cache of compiled code is of no use with such a finding.
     is_fatal_in_cache: bool
     #: The sentences of its page; "" where the doctor has them in meanings.json.
@@ -87,7 +87,7 @@ OTHER_CXX_ABI = Code(
     "TD116", "Built for the other C++ ABI", fault=faults.CXX_ABI, is_fatal_in_cache=True
 )
 WRONG_CXX_FLAG = Code(
-    "TD117", "Compiled with another C++ ABI flag than its record says", fault=faults.CXX_ABI
+    "TD117", "Compiled with a C++ ABI flag that its record does not name", fault=faults.CXX_ABI
 )
 CXX_ABI_UNKNOWN = Code("TD118", "The C++ ABI of this torch cannot be read", fault=faults.CXX_ABI)
 REGISTERED_TWICE = Code(
@@ -181,7 +181,7 @@ CUDA_TORCH_NEEDED = Code(
 )
 OTHER_CUDA = Code(
     "TD402",
-    "Built for another CUDA version than torch",
+    "Built for another CUDA version",
     fault=faults.CUDA_MAJOR,
     is_fatal_in_cache=True,
 )
@@ -248,7 +248,7 @@ WRITTEN_FOR_ANOTHER_TORCH = Code("TD710", "The package's Python was written for 
 OPTIONAL_PART = Code("TD711", "A part of the package does not work here, and is optional")
 NAME_ALONE = Code("TD712", "A placeholder, or another project of that name")
 
-NVCC_MISMATCH = Code("TD801", "nvcc has another CUDA version than torch")
+NVCC_MISMATCH = Code("TD801", "nvcc's CUDA version differs from torch's")
 NO_TOOLKIT = Code("TD802", "No CUDA toolkit was found")
 HOST_COMPILER = Code("TD803", "The host compiler is missing, or nvcc or torch does not support it")
 CXX_STANDARD = Code("TD804", "torch's headers need a newer C++ standard")
