@@ -27,15 +27,17 @@ _COLOUR_OF = {FAILS: _RED, CANNOT_BE_TOLD: _YELLOW, WORKS: _GREEN}
 
 def print_blocks(report: Report) -> None:
     """Print what fails, package by package; what works is one line."""
-    print("\n".join(heading(report)) + "\n")
-    if not report.rows:
-        print("no torch extension was found")
-        return
+    body = "\n".join(_lines(report)) if report.rows else "no torch extension was found"
+    print("\n".join([*heading(report, body), "", body]))
+
+
+def _lines(report: Report) -> Iterator[str]:
     failing = [row for row in report.rows if row.state in (FAILS, CANNOT_BE_TOLD)]
     said: dict[str, str] = {}
     for name, rows in by_package(failing).items():
-        print("\n".join(block(name, rows, said, report)) + "\n")
-    print("\n".join(_rest(report)))
+        yield from block(name, rows, said, report)
+        yield ""
+    yield from _rest(report)
 
 
 def by_package(rows: Sequence[Row]) -> dict[str, list[Row]]:
