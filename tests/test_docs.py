@@ -126,6 +126,26 @@ def test_comments_for_the_site_and_github_s_own_markup_are_plain() -> None:
     assert directives(page) == []
 
 
+#: Columns of code beside both sidebars on a screen of 1,280 pixels; tests/test_site.py looks.
+COLUMNS = 88
+
+
+def long_lines(page: Path) -> list[str]:
+    """Lines of code that are wider than a page. What a terminal prints wraps as it does there."""
+    blocks = [
+        token
+        for token in MARKDOWN.parse(page.read_text(encoding="utf-8"))
+        if token.type in ("fence", "code_block") and token.info != "text"
+    ]
+    lines = [line for block in blocks for line in block.content.splitlines()]
+    return [line for line in lines if len(line) > COLUMNS]
+
+
+def test_a_line_of_code_is_no_wider_than_a_page() -> None:
+    pages = [page for page in PAGES if page.name != "CHANGELOG.md"]
+    assert by_page(long_lines, pages) == {}
+
+
 def dark_pictures(page: Path) -> list[str]:
     return re.findall(r"(?:!\[[^\]]*\]\(|src=\")[^)\"]*-dark\.svg", page.read_text("utf-8"))
 

@@ -30,7 +30,7 @@ DOCS = Path(__file__).resolve().parents[1]
 FOLDER = DOCS / "fails" / "codes"
 INDEX = DOCS / "fails" / "messages.md"
 OTHERS = FOLDER / "others.md"
-CLASSES = DOCS / "fails" / "troubleshooting.md"
+CODES_INDEX = FOLDER / "index.md"
 BEGIN = "<!-- {}:begin, written by docs/_ext/code_pages.py -->\n"
 END = "<!-- {}:end -->\n"
 BY_HAND = re.compile(r"<!-- by hand:begin -->\n.*?<!-- by hand:end -->\n", re.DOTALL)
@@ -49,6 +49,18 @@ GROUPS = {
     "8": "Compiling",
     "9": "The doctor itself",
 }
+
+#: What stands before the table of the classes.
+CLASSES = """## Classes of faults
+
+Most faults of torch extensions, of any package, are of one of fifteen classes, whose number is \
+the field `fault` of [a finding](../api.md#what-comes-back). The last column says how a test shows \
+that torch-doctor or the loader finds them:
+
+- *injected*: the test really causes the fault, on any machine;
+- *GPU machine*: a test marked `cuda` causes it;
+- *simulated*: one fact is replaced, such as the version of the driver, and the rest of the check \
+is real."""
 
 
 def verbatim(message: str) -> str:
@@ -125,7 +137,7 @@ def page_of_others() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def index_of_codes() -> str:
+def index_of_codes(proofs: dict[str, str]) -> str:
     parts = [
         "# Codes",
         "Each finding of `torch-doctor` has a code, which keeps its meaning for ever: workflows "
@@ -139,6 +151,7 @@ def index_of_codes() -> str:
             if code[2] == digit
         ]
         parts.append("\n".join([f"## {title}\n", "| code | meaning |", "|---|---|", *rows]))
+    parts += [CLASSES, table_of_classes(proofs)]
     own = [code.lower() for code in sorted(CODES.values()) if has_page(code)]
     names = "\n".join([*own, OTHERS.stem])
     parts.append(f"<!-- site\n```{{toctree}}\n:hidden:\n\n{names}\n```\n-->")
@@ -169,7 +182,7 @@ def table_of_classes(proofs: dict[str, str]) -> str:
         by_fault.setdefault(number, []).append(code)
     lines = [row("class", "codes", "proof"), "|---" * 3 + "|"]
     for fault in (value for value in vars(faults).values() if isinstance(value, faults.Fault)):
-        links = (f"[{code}](codes/{link_to(code)})" for code in by_fault[fault])
+        links = (f"[{code}]({link_to(code)})" for code in by_fault[fault])
         lines.append(row(f"{fault}. {fault.title}", ", ".join(links), proofs[str(int(fault))]))
     return "\n".join(lines)
 
@@ -191,11 +204,11 @@ def pages() -> dict[Path, str]:
     """The content of every file that is written."""
     own = {FOLDER / f"{code.lower()}.md": code for code in CODES.values() if has_page(code)}
     content = {path: page_of(code, by_hand(path)) for path, code in own.items()}
-    content[FOLDER / "index.md"] = index_of_codes()
     content[OTHERS] = page_of_others()
     content[INDEX] = filled(INDEX, "messages", list_of_messages())
-    proofs = dict(re.findall(r"^\| (\d+)\. .* \| ([\w ]+) \|$", CLASSES.read_text("utf-8"), re.M))
-    content[CLASSES] = filled(CLASSES, "classes", table_of_classes(proofs))
+    stored = CODES_INDEX.read_text(encoding="utf-8")
+    proofs = dict(re.findall(r"^\| (\d+)\. .* \| ([\w ]+) \|$", stored, re.MULTILINE))
+    content[CODES_INDEX] = index_of_codes(proofs)
     return content
 
 

@@ -154,11 +154,9 @@ class _Doctor:
             report.print_json_of_message(diagnosis, result, reason, target.prefix)
         else:
             # What a process can die of is many things, and the message names one.
-            is_bare = ended is not None and ended.is_of_signal and reason is not None
-            is_explained = reason is not None
-            told = (
-                () if is_bare else meaning.lines_of_diagnosis(diagnosis, is_explained=is_explained)
-            )
+            is_vague = not diagnosis.is_known or (ended is not None and ended.is_of_signal)
+            is_answered = is_vague and reason is not None
+            told = () if is_answered else meaning.lines_of_diagnosis(diagnosis)
             lines = [render.shorten(line, target.prefix) for line in told]
             # Not shortened: it holds a command.
             lines += meaning.lines_on_other_python(diagnosis, self.program)

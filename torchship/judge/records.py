@@ -544,7 +544,7 @@ class Finding(Record, kw_only=True):
     needed: str  #: the value that the binary needs
     why: str = ""  #: the reason for the status or a remark, in one sentence
     fix: Fix = NO_FIX  #: what mends the fault
-    fault: int | None = None  #: the number of the fault's class in the troubleshooting page
+    fault: int | None = None  #: the number of the fault's class, one of `faults`
     #: The stable code of this kind of finding, one of `codes`; None for one that is `OK`.
     code: str | None = None
 

@@ -137,6 +137,7 @@ def test_a_folder_without_code_before_an_editable_is_told(
     info = add_package(env.site, "normed", files, "Requires-Dist: torch")
     origin = {"url": f"file://{source.parents[1]}", "dir_info": {"editable": True}}
     (info / "direct_url.json").write_text(json.dumps(origin))
+    (info / "top_level.txt").write_text("normed\n")
     assert diagnose(env, "normed").exit_code == 0
     (env.folder / "normed" / "headers").mkdir(parents=True)
     row = row_of(diagnose(env, "normed"), "normed")

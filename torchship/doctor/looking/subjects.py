@@ -114,9 +114,8 @@ def modules_of(
     public = [top for top in importable if not top.startswith("_")] or importable
     if not public:
         public = [top for top in found if not top.startswith("_")]
-    # Those of an editable lie elsewhere, and not each tool that makes one says their names, but
-    # lists a module of its own.
-    if all(top.startswith("_") for top in tops) and (
+    # Those of an editable lie elsewhere, and not each tool that makes one says their names.
+    if not tops and (
         origin_of(target, package.place).is_editable or is_only_unpacked(target, package.place)
     ):
         tops = [name]

@@ -47,7 +47,7 @@ class Meaning(Record):
     code: Code
     why: str
     fix: str
-    fault: int | None = None  #: the class of docs/fails/troubleshooting.md
+    fault: int | None = None  #: the class in docs/fails/codes/index.md
 
 
 def meaning_of(code: str) -> Meaning:
@@ -203,7 +203,8 @@ def _describe(symbol: str, torch: TorchInstall | None) -> str:
     sentence = f"{printable(symbol[:_MAX_SHOWN])} is {name}" if name else printable(symbol)
     minors = symbol_range(symbol)
     if minors is not None:
-        sentence += f"; of the measured torches, {_describe_range(*minors)} have it"
+        known = f"torch {dotted(min(LAYOUTS))} to {dotted(max(LAYOUTS))}"
+        sentence += f"; of {known}, {_describe_range(*minors)} have it"
     if torch is not None and torch.root != NOWHERE and is_symbol_of_torch(symbol.encode()):
         here = "has it" if _defines(torch, symbol) else "does not have it"
         sentence += f"; torch {torch.version} {here}"
@@ -241,9 +242,7 @@ def _defines(torch: TorchInstall, symbol: str) -> bool:
     return False
 
 
-def lines_of_diagnosis(diagnosis: Diagnosis, *, is_explained: bool = False) -> Iterator[str]:
-    """What the message means. Of an unknown one that files explain, that it is not known would
-    mislead."""
+def lines_of_diagnosis(diagnosis: Diagnosis) -> Iterator[str]:
     yield f"message:  {diagnosis.line}"
     if diagnosis.about_symbol:
         yield from _wrapped("symbol:", diagnosis.about_symbol)
@@ -251,8 +250,7 @@ def lines_of_diagnosis(diagnosis: Diagnosis, *, is_explained: bool = False) -> I
         yield from _wrapped("or:", diagnosis.about_cause)
     if diagnosis.about_library:
         yield from _wrapped("library:", diagnosis.about_library)
-    if diagnosis.is_known or not is_explained:
-        yield from lines_of_meaning(meaning_of(diagnosis.code))
+    yield from lines_of_meaning(meaning_of(diagnosis.code))
 
 
 def lines_on_other_python(diagnosis: Diagnosis, program: str) -> Iterator[str]:

@@ -52,20 +52,26 @@ def print_all(report: Report) -> None:
 
 
 def _print(report: Report, size: _Size) -> None:
-    print("\n".join(heading(report)) + "\n")
-    if not report.rows:
-        print("no torch extension was found")
-        if report.fix:
-            print(f"  {'to fix:':<9}{render.shorten_fix(report.fix)}")
-            print(f"  {'or:':<9}name a Python that has torch: {report.program} --python DIR")
-        return
+    body = "\n".join(_lines(report, size) if report.rows else _of_nothing(report))
+    print("\n".join([*heading(report, body), "", body]))
+
+
+def _of_nothing(report: Report) -> Iterator[str]:
+    yield "no torch extension was found"
+    if report.fix:
+        yield f"  {'to fix:':<9}{render.shorten_fix(report.fix)}"
+        yield f"  {'or:':<9}name a Python that has torch: {report.program} --python DIR"
+
+
+def _lines(report: Report, size: _Size) -> Iterator[str]:
     failing = [row for row in report.rows if row.state in (FAILS, CANNOT_BE_TOLD)]
     said: dict[str, str] = {}
     for name, rows in by_package(failing).items():
-        print("\n".join(block(name, rows, said, report, size=size)) + "\n")
+        yield from block(name, rows, said, report, size=size)
+        yield ""
     if size.has_rows:
-        print(f"{table(report)}\n")
-    print("\n".join(_rest(report, size)))
+        yield f"{table(report)}\n"
+    yield from _rest(report, size)
 
 
 def by_package(rows: Sequence[Row]) -> dict[str, list[Row]]:

@@ -72,8 +72,11 @@ def _where_torch_is(runtime: Runtime) -> Iterator[str]:
         yield f"{place} has torch{made if other.is_parent else ''}"
 
 
-def heading(report: Report) -> list[str]:
-    """The lines that come first: the judged torch and its folder, other torches, Python."""
+def heading(report: Report, body: str = "") -> list[str]:
+    """The lines that come first: the judged torch and its folder, other torches, Python.
+
+    `body` is what comes below them.
+    """
     torch = report.runtime.torch
     if torch is None:
         lines = [render.shorten_home(report.runtime.torch_problem or "torch is not installed")]
@@ -92,9 +95,8 @@ def heading(report: Report) -> list[str]:
     prefix = render.shorten_home(target.prefix)
     python = render.shorten_home(target.executable())
     how = f" ({target.python.found_by})" if target.python and target.python.found_by else ""
-    lines.append(
-        f"Python {dotted(report.runtime.python)}, {python}{how}; below, $PREFIX is {prefix}"
-    )
+    below = f"; below, $PREFIX is {prefix}" if "$PREFIX" in body else ""
+    lines.append(f"Python {dotted(report.runtime.python)}, {python}{how}{below}")
     noun = "file" if report.files == 1 else "files"
     did = f"{report.files} {noun} read"
     if report.looked is not None:
@@ -271,14 +273,18 @@ def _escape(value: str, others: str = "") -> str:
 def print_markdown(report: Report) -> None:
     """A table to paste into an issue or a job's summary."""
     prefix = report.runtime.target.prefix
-    print("\n".join(f"- {_cell(line, prefix)}" for line in heading(report)) + "\n")
-    print("| package | extension | | code | why | to fix |\n|---|---|---|---|---|---|")
+    body = "\n".join(_lines_of_table(report, prefix))
+    print("\n".join(f"- {_cell(line, prefix)}" for line in heading(report, body)))
+    print(f"\n{body}\n\n{_cell(summary(report), prefix)}")
+
+
+def _lines_of_table(report: Report, prefix: str) -> Iterator[str]:
+    yield "| package | extension | | code | why | to fix |\n|---|---|---|---|---|---|"
     for row in report.rows:
         fix = "; ".join(render.shorten_fix(one.fix, prefix) for one in row.told if one.fix)
         cells = (row.name, _file(row), _state(row), row.code, row.summary)
         code = _code_span(fix) if fix else ""
-        print(f"| {' | '.join(_cell(cell, prefix) for cell in cells)} | {code} |")
-    print(f"\n{_cell(summary(report), prefix)}")
+        yield f"| {' | '.join(_cell(cell, prefix) for cell in cells)} | {code} |"
 
 
 def _cell(value: str, prefix: str) -> str:

@@ -44,7 +44,7 @@ def check_refused_library(binary: BinaryRecord, runtime: Runtime) -> Finding | N
         code=codes.LIBRARY_REFUSED,
         observed=f"{printable(file)}: {reason}",
         needed="a shared library",
-        why=f"{binary.file} needs {file.name}, and {printable(file)} is no library ({reason})",
+        why=f"{binary.file} needs {file.name}, and {printable(file)} is not a library ({reason})",
         fix=fixes.fix_for(fixes.Wrong.FILES, binary, runtime),
     )
 

@@ -23,7 +23,7 @@ class Code(str):
 
     __slots__ = ("fault", "fix", "heading", "is_fatal_in_cache", "why")
     heading: str  #: of its page
-    fault: Fault | None  #: the class of the troubleshooting page
+    fault: Fault | None  #: one of `faults`
     #: Whether an object in a cache of compiled code is of no use with such a finding, so that the
     #: doctor offers to delete it. Not unless a code says so: it may be of use to another Python.
     is_fatal_in_cache: bool
@@ -99,7 +99,7 @@ OTHER_CXX_ABI = Code(
     "TD116", "Built for the other C++ ABI", fault=faults.CXX_ABI, is_fatal_in_cache=True
 )
 WRONG_CXX_FLAG = Code(
-    "TD117", "Compiled with another C++ ABI flag than its record says", fault=faults.CXX_ABI
+    "TD117", "Compiled with a C++ ABI flag that its record does not name", fault=faults.CXX_ABI
 )
 CXX_ABI_UNKNOWN = Code("TD118", "The C++ ABI of this torch cannot be read", fault=faults.CXX_ABI)
 REGISTERED_TWICE = Code(
@@ -193,7 +193,7 @@ CUDA_TORCH_NEEDED = Code(
 )
 OTHER_CUDA = Code(
     "TD402",
-    "Built for another CUDA version than torch",
+    "Built for another CUDA version",
     fault=faults.CUDA_MAJOR,
     is_fatal_in_cache=True,
 )
@@ -262,7 +262,7 @@ NAME_ALONE = Code("TD712", "A placeholder, or another project of that name")
 PYTHON_TOLD = Code("TD713", "A variable makes Python run the package otherwise than it is written")
 CLASH = Code("TD714", "Two packages work alone, and not both in one process")
 
-NVCC_MISMATCH = Code("TD801", "nvcc has another CUDA version than torch")
+NVCC_MISMATCH = Code("TD801", "nvcc's CUDA version differs from torch's")
 NO_TOOLKIT = Code("TD802", "No CUDA toolkit was found")
 HOST_COMPILER = Code("TD803", "The host compiler is missing, or nvcc or torch does not support it")
 CXX_STANDARD = Code("TD804", "torch's headers need a newer C++ standard")
