@@ -290,9 +290,8 @@ STRANGERS = ("json", "torch", "ctypes", "importlib", "numpy", "re", "sitecustomi
 @pytest.mark.parametrize(
     "options",
     [
-        ["-I"],
         [],
-        pytest.param(["-P"], marks=pytest.mark.slow),
+        pytest.param(["-I"], marks=pytest.mark.slow),
         pytest.param(["-E", "-P"], marks=pytest.mark.slow),
     ],
     ids=" ".join,

@@ -69,7 +69,7 @@ def test_the_layer_reads_as_the_cell_does(digits) -> None:
     scope="module",
     params=[
         # scripts/build_all.sh trains as well, with the package that it installs.
-        pytest.param("cpu", marks=pytest.mark.slow),
+        pytest.param("cpu", marks=pytest.mark.rehearsal),
         pytest.param("cuda", marks=pytest.mark.cuda),
     ],
 )

@@ -201,7 +201,7 @@ def forget_compiled_code():
     torch._dynamo.reset()
 
 
-#: To compile a packed sequence takes seconds, so the rest of them are under `slow`.
+#: To compile a packed sequence takes seconds, so others are under `rehearsal`, for a new torch.
 COMPILED_OF_PACKED = {"compile": ("packed", "packed-deep"), "compile-dynamic": ("packed-state",)}
 
 
@@ -210,8 +210,8 @@ def cases():
     for transform in TRANSFORMS:
         for name in CALLS:
             is_quick = name in COMPILED_OF_PACKED.get(transform, CALLS)
-            is_slow = name.startswith("packed") and not is_quick
-            marks = [pytest.mark.slow] if is_slow else []
+            is_rare = name.startswith("packed") and not is_quick
+            marks = [pytest.mark.rehearsal] if is_rare else []
             yield pytest.param(transform, name, id=f"{transform}-{name}", marks=marks)
 
 

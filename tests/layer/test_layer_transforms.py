@@ -108,7 +108,7 @@ def test_transforms(device, module, transform, trained, entry) -> None:
     )
 
 
-#: The others have the same parts, and each compilation takes a second or more.
+#: The others have the same parts: a new torch may break them, and little else.
 COMPILED = {LLTM: ("hessian", "vmap"), LLTMLayer: ("jvp", "grad", "vmap")}
 
 
@@ -116,9 +116,9 @@ def compiled_cases():
     for trained in (True, False):
         for module in (LLTM, LLTMLayer):
             for transform in TRANSFORMS:
-                is_slow = not trained or transform not in COMPILED[module]
+                is_rare = not trained or transform not in COMPILED[module]
                 name = f"{'trained' if trained else 'frozen'}-{transform}-{module.__name__}"
-                marks = [pytest.mark.slow] if is_slow else []
+                marks = [pytest.mark.rehearsal] if is_rare else []
                 yield pytest.param(module, transform, trained, id=name, marks=marks)
 
 

@@ -68,8 +68,16 @@ def compiled_agrees(compiled, oracle, inputs, tolerance, names=RESULTS) -> None:
 
 
 @every_entry
+def test_every_entry_compiles_without_a_graph_break(device, entry) -> None:
+    compiles_without_a_graph_break(device, entry, torch.float64)
+
+
 @every_dtype
-def test_compiles_without_a_graph_break(device, entry, dtype) -> None:
+def test_every_dtype_compiles_without_a_graph_break(device, dtype) -> None:
+    compiles_without_a_graph_break(device, through_function, dtype)
+
+
+def compiles_without_a_graph_break(device, entry, dtype) -> None:
     inputs = make_inputs(33, 17, 29, dtype=dtype, device=device, requires_grad=True)
     entry = prepared(entry, 17, 29)
     compiled = torch.compile(entry, backend="aot_eager", fullgraph=True)
@@ -97,8 +105,16 @@ def test_compiles_all_three_results(device) -> None:
 
 
 @every_entry
-@pytest.mark.parametrize("expected", [(0,), (1, 2), (3, 4), (2,)], ids=str)
-def test_compiles_for_some_gradients(device, entry, expected) -> None:
+def test_every_entry_compiles_for_the_gradient_of_the_input(device, entry) -> None:
+    compiles_for_some_gradients(device, entry, (0,))
+
+
+@pytest.mark.parametrize("expected", [(1, 2), (3, 4), (2,)], ids=str)
+def test_compiles_for_some_gradients(device, expected) -> None:
+    compiles_for_some_gradients(device, through_function, expected)
+
+
+def compiles_for_some_gradients(device, entry, expected) -> None:
     inputs = make_inputs(device=device)
     leaves = [inputs[i].requires_grad_() for i in expected]
     exact = in_float64(inputs)

@@ -63,7 +63,6 @@ CASES = (
     Case("a torch of the stable glue goes", delete('  "2.12":\n    release'), is_slow=True),
     Case("a torch comes", lambda text: text + NEW_TORCH, is_slow=True),
     Case("a CUDA major goes", delete("  cuda12:"), gone=r".*-cu12(-\w+)?"),
-    Case("a newer CUDA major goes", delete("  cuda13:"), gone=r".*-cu13(-\w+)?", is_slow=True),
     Case("a platform goes", delete("  linux-aarch64:"), gone=r".*-aarch64", is_slow=True),
     Case(
         "a platform comes",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import base64
 import hashlib
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
 from packaging_alone import packaging_alone
+from processes import Forks, forks
 from shared_objects import fake_torch, shared_object
 
 REPO = Path(__file__).resolve().parents[3]
@@ -89,18 +92,35 @@ def run_doctor(
     It only reads: the torch of `add_torch` cannot be imported.
     """
     path = variables.pop("PYTHONPATH", str(REPO))
+    env = {
+        "PATH": os.environ["PATH"],
+        "HOME": "/nonexistent",
+        "PYTHONPATH": f"{path}:{packaging_alone()}",
+        **variables,
+    }
+    words = ("torchship.doctor", "--no-import", "--verbose", *arguments)
+    if "--python" in arguments and path == str(REPO):
+        return _doctor().module(*words, cwd=cwd, env=env, text=text or "")
     return subprocess.run(
-        [sys.executable, "-S", "-m", "torchship.doctor", "--no-import", "--verbose", *arguments],
+        [sys.executable, "-S", "-m", *words],
         capture_output=True,
         text=True,
         cwd=cwd,
         input=text,
         stdin=subprocess.DEVNULL if text is None else None,
-        env={
-            "PATH": os.environ["PATH"],
-            "HOME": "/nonexistent",
-            "PYTHONPATH": f"{path}:{packaging_alone()}",
-            **variables,
-        },
+        env=env,
         timeout=120,
     )
+
+
+@cache
+def _doctor() -> Forks:
+    """Runs the doctor in processes that have imported it, which is most of what they take; for the
+    judgement of another Python it does not matter."""
+    env = {"PYTHONPATH": f"{REPO}:{packaging_alone()}"}
+    modules = ("torchship.doctor.command", "torchship.doctor.run_command")
+    return _SERVERS.enter_context(forks(*modules, env=env, options=("-S",)))
+
+
+_SERVERS = ExitStack()
+atexit.register(_SERVERS.close)

@@ -30,9 +30,7 @@ def place(tmp_path: Path, request: pytest.FixtureRequest) -> SickEnvironment:
 
 
 #: What is tried does not depend on the installer, and uv is quicker.
-by_uv = pytest.mark.parametrize(
-    "place", [pytest.param("pip", marks=pytest.mark.slow), "uv"], indirect=True
-)
+by_uv = pytest.mark.parametrize("place", ["uv"], indirect=True)
 
 
 def _asked(place: SickEnvironment) -> dict[str, object]:

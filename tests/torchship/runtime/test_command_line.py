@@ -220,7 +220,6 @@ def test_tables_fit_a_terminal_and_end_in_no_blanks() -> None:
         "build --list",
         # With a live run, in another process that imports torch.
         pytest.param("", marks=pytest.mark.slow),
-        pytest.param("--json", marks=pytest.mark.slow),
     ],
 )
 def test_a_reader_that_leaves_early_gets_no_traceback(
