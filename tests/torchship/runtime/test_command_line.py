@@ -213,6 +213,34 @@ def test_tables_fit_a_terminal_and_end_in_no_blanks() -> None:
     assert max(map(len, render.table(("x", "y"), rows).splitlines())) <= 100
 
 
+def test_a_cause_fits_a_terminal_and_its_command_stays_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    verdict = judge(make_glue(), make_runtime(make_torch("2.9.1")))
+    assert verdict.cause is not None
+    finding = verdict.cause._replace(why="because " * 30, observed="seen " * 30)
+    lines = render.cause_text(finding).splitlines()
+    (fix,) = [line for line in lines if line.startswith("to fix:")]
+    assert fix == f"to fix:   {finding.fix}"
+    assert max(len(line) for line in lines if line != fix) <= 80
+    assert sum(line.startswith(" " * 10 + "because") for line in lines) >= 2
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_a_table_whose_columns_leave_no_room_for_the_last_has_it_below(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    """The reasons beside file names of wheels, in a terminal or where COLUMNS is set."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    rows = [("w" * 57, "it does not fit for a long reason " * 4), ("w", "short")]
+    lines = render.table(("wheel", "why"), rows).splitlines()
+    assert max(map(len, lines)) <= columns
+    assert lines[0] == "wheel"
+    assert lines[2] == "w" * 57
+    assert lines[-2:] == ["w", "    short"]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

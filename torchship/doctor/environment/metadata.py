@@ -25,6 +25,7 @@ from ...judge.target import Target, once
 from ...judge.text import is_file, list_names, parse_json, printable, read_json, read_regular
 
 _SUFFIXES = (".dist-info", ".egg-info")
+_IN_DATA = re.compile(r"[^/]+\.data/(?:purelib|platlib)/")
 #: Of memory that a line of a list takes, or a path in it.
 _BYTES_OF_LINE = 200
 
@@ -196,6 +197,11 @@ def listed_names(target: Target, place: Path) -> tuple[str, ...]:
     with suppress(OSError):
         return tuple(_read_lines(target, place / "installed-files.txt"))
     return ()
+
+
+def is_only_unpacked(target: Target, place: Path) -> bool:
+    """Whether a wheel was unpacked and not installed: its `.data` folder has modules."""
+    return any(map(_IN_DATA.match, listed_names(target, place)))
 
 
 def has_list(place: Path) -> bool:
