@@ -225,7 +225,8 @@ def _first_fault(failure: Opening) -> str:
     if failure.missing:
         return f"{some(failure.missing)} cannot be found"
     if failure.forbidding:
-        return f"{printable(failure.forbidding[0])} was linked with -z nodlopen"
+        path = failure.forbidding[0]
+        return f"{printable(path)}: {failure.new[path].refusal}"
     if failure.versions:
         missing = failure.versions[0]
         return (

@@ -14,6 +14,7 @@ from ...judge.project import Record
 from ...judge.reading.binary import read_binary
 from ...judge.reading.elf import Elf, ElfError, VersionNeed
 from ...judge.records import REJECTED, Finding, Fix, Verdict
+from ...judge.rules import RULES
 from ...judge.text import is_file, printable
 from ...judge.words import codes
 from ..checks.packages import get_its_binaries
@@ -34,13 +35,14 @@ _OF_LINKER = re.compile(
     r"cannot open shared object file|undefined symbol|version [`'].{1,200}' not found"
     r"|file too short|invalid ELF header|wrong ELF class|failed to map segment"
     r"|cannot enable executable stack|static TLS|not page-aligned|does not define module export"
-    r"|cannot be dlopen|ELF file (OS|ABI|version)|cannot dynamically load"
+    r"|ELF file (OS|ABI|version)|cannot dynamically load"
 )
 #: Findings that alone can be meant by some words of the linker.
-_MEANT_ALONE = (
+_MEANT_ALONE: tuple[tuple[str, codes.Code], ...] = (
     ("failed to map segment", codes.EXECUTION_FORBIDDEN),
     ("cannot enable executable stack", codes.EXECUTABLE_STACK),
     ("static TLS", codes.STATIC_TLS),
+    *((message.pattern, message.code) for rule in RULES for message in rule.messages),
 )
 #: Findings that the linker would put in other words than that a symbol is undefined.
 _NOT_OF_SYMBOLS = (
@@ -55,10 +57,10 @@ _NOT_OF_SYMBOLS = (
 
 
 def linker_refuses(case: Case) -> Finding | None:
-    texts = [error.message for error in case.errors if _OF_LINKER.search(error.message)]
+    texts = [error.message for error in case.errors if _is_of_linker(error.message)]
     if not texts and case.seen.log is not None and case.seen.outcome != "worked":
         texts = [f"{error.file}: {error.text}" for error in _of_libraries(case.seen.log)]
-        texts = [text for text in texts if _OF_LINKER.search(text)]
+        texts = [text for text in texts if _is_of_linker(text)]
     if case.seen.outcome == DIED:
         # Of a symbol that is not there nobody dies: libraries ask each other for optional ones.
         texts = [text for text in texts if "undefined symbol" not in text]
@@ -243,9 +245,9 @@ def _goes_with(finding: Finding, text: str) -> bool:
     if libc:
         of_libc = codes.GLIBC_TOO_OLD if libc[1] == "GLIBC" else codes.LIBSTDCXX_TOO_OLD
         return finding.code in (of_libc, codes.OTHER_LIBRARY_FIRST)
-    for words, code in _MEANT_ALONE:
-        if words in text:
-            return finding.code == code
+    alone = _meant_alone(text)
+    if alone is not None:
+        return finding.code == alone
     if _NO_SYMBOL.search(text):
         return finding.code not in _NOT_OF_SYMBOLS
     missing = _NO_LIBRARY.search(text)
@@ -264,6 +266,14 @@ def _goes_with(finding: Finding, text: str) -> bool:
             )
         )
     return True
+
+
+def _meant_alone(text: str) -> codes.Code | None:
+    return next((code for words, code in _MEANT_ALONE if re.search(words, text)), None)
+
+
+def _is_of_linker(text: str) -> bool:
+    return _OF_LINKER.search(text) is not None or _meant_alone(text) is not None
 
 
 def _by_text(case: Case, text: str) -> Finding | None:

@@ -132,7 +132,7 @@ def of_itself(case: Case, owner: Distribution, module: str) -> Finding | None:
     if natives:
         return case.finding(
             codes.OTHER_PYTHON,
-            f"{natives[0]} of {owner.name} {owner.version} is for another Python than "
+            f"{natives[0]} of {owner.name} {owner.version} is not for Python "
             f"{dotted(case.runtime.python[:2])}",
             observed=natives[0],
             needed=case.runtime.python_tag.rstrip("-"),
@@ -303,10 +303,10 @@ def other_release(
             needed=requirement.text,
             fix=meet(requirement, case.runtime),
         )
-    asked = f"; it requires {requirement.text}, which this is" if requirement else ""
+    allowed = f", though its requirement {requirement.text} allows this one" if requirement else ""
     return case.finding(
         codes.REQUIREMENT_NOT_MET,
-        f"{here}: {name} was written for another release of it{asked}",
+        f"{here}: {name} was written for another release of it{allowed}",
         observed=f"{owner.name} {owner.version}",
         needed=f"a release of {owner.name} that {asking.name} was written for",
         fix=fixes.other_release(
