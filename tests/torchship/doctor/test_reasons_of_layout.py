@@ -171,10 +171,12 @@ def test_a_module_of_another_active_environment_is_told(
     env: LookedEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = tmp_path / "other"
-    add_package(make_environment(other), "forge", {"forge/__init__.py": ""})
+    site = make_environment(other)
+    add_package(site, "forge", {"forge/__init__.py": ""})
     env.add("user", "import torch\nimport forge\n")
-    assert str(other) not in row_of(diagnose(env, "user"), "user").summary
     monkeypatch.setenv("VIRTUAL_ENV", str(other))
+    assert str(other) not in row_of(diagnose(env, "user"), "user").summary
+    add_package(site, "torch", {"torch/__init__.py": ""})
     row = row_of(diagnose(env, "user"), "user")
     assert f"forge is installed in {other}" in row.summary
     assert _command(row) == f'export PATH={other / "bin"}:"$PATH"'

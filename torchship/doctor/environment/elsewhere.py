@@ -31,12 +31,12 @@ class Elsewhere(Record, kw_only=True):
         return self.prefix / "bin"
 
 
-def environment_with(target: Target, module: str) -> Elsewhere | None:
-    """Another environment that has a module, by its files."""
+def environment_with(target: Target, *modules: str) -> Elsewhere | None:
+    """Another environment that has these modules, by its files."""
     own = os.path.realpath(target.prefix)
     parent = _parent(Path(target.prefix))
     for prefix in dict.fromkeys((*filter(None, (parent,)), *_active())):
-        if os.path.realpath(prefix) != own and _has(prefix, module):
+        if os.path.realpath(prefix) != own and all(_has(prefix, module) for module in modules):
             return Elsewhere(prefix=prefix, is_parent=prefix == parent)
     return None
 

@@ -228,7 +228,8 @@ def _not_installed(case: Case, asking: Distribution | None, module: str) -> Find
             needed=top,
             fix=get_its_binaries(asking, case.runtime),
         )
-    other = environment_with(case.runtime.target, top)
+    # One without torch, such as the system's, is not the one that is meant.
+    other = environment_with(case.runtime.target, top, "torch")
     if other is not None:
         return case.finding(
             codes.MODULE_MISSING,
