@@ -492,7 +492,8 @@ def test_what_would_stop_a_build_is_said_before(
     tmp_path: Path, changes: dict[str, str], stop: str
 ) -> None:
     root = repositories.make(tmp_path, {**repositories.PLAIN_REPOSITORY, **changes})
-    assert any(stop in each for each in plan_init(root).stops)
+    plan = plan_init(root, is_run="setup.py" in changes)
+    assert any(stop in each for each in plan.stops)
 
 
 def test_an_extension_of_each_device_has_headers_of_its_own(tmp_path: Path) -> None:
@@ -569,7 +570,12 @@ setup(name="plain", packages=["plain"], ext_modules=[
     ("source", "devices"),
     [
         ("#include <ATen/ATen.h>\n", {"cu12", "cu13"}),
-        ("#include <ATen/ATen.h>\n#ifdef WITH_CUDA\n#endif\n", {"cpu", "cu12", "cu13"}),
+        # Each imports torch twice.
+        pytest.param(
+            "#include <ATen/ATen.h>\n#ifdef WITH_CUDA\n#endif\n",
+            {"cpu", "cu12", "cu13"},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_an_extension_for_cuda_alone_has_no_glue_for_the_cpu(
@@ -661,7 +667,7 @@ def test_a_file_that_the_author_ignores_is_staged_all_the_same(tmp_path: Path) -
     assert "fast/_version.py" in tracked(tmp_path)
 
 
-@pytest.fixture(scope="module", params=["src", "python"])
+@pytest.fixture(scope="module", params=["src", pytest.param("python", marks=pytest.mark.slow)])
 def in_a_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a package that lies in another, in a repository that is finished."""
     root = tmp_path_factory.mktemp("layout")

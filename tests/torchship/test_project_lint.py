@@ -71,12 +71,14 @@ def lint_new(tmp_path: Path, template: str, change: str = "") -> list[str]:
 
 
 @pytest.mark.slow
-def test_all_linters_pass(tmp_path: Path) -> None:
-    """With types, workflows and shell scripts; clients/test_project_builds.py runs those of the
-    other template."""
+def test_all_linters_pass(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """With types, workflows and shell scripts, and without a word;
+    clients/test_project_builds.py runs those of the other template."""
     assert lint_new(tmp_path, "aten") == []
+    assert capfd.readouterr().out == ""
 
 
 @pytest.mark.slow
-def test_a_wrong_type_is_found(tmp_path: Path) -> None:
+def test_a_wrong_type_is_found(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert lint_new(tmp_path, "aten", 'count: int = "one"\n') == ["mypy"]
+    assert "Incompatible types in assignment" in capfd.readouterr().out

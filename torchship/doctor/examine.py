@@ -61,7 +61,7 @@ from .looking.seen import Looked, Seen
 from .looking.subjects import Subjects, subjects_of
 from .reasons import damaged, explain
 from .reasons.case import Case
-from .reasons.hidden import behind, torch_is_hidden
+from .reasons.hidden import behind, empty_in_front, torch_is_hidden
 from .reasons.pasted import seen_in
 from .report import allowances, report, rows
 from .spares import pass_over_spares
@@ -154,10 +154,10 @@ def reason_of_pasted(content: str, runtime: Runtime) -> Finding | None:
     if not any(case.catalog.of_file(frame.file) for frame in case.frames()):
         return damaged.files_are_damaged(case)
     finding = explain(case)
-    return None if finding.code in _NO_REASON else finding
+    return None if finding.code in _NO_REASON and not finding.fix.command else finding
 
 
-#: What says no more than the message, or nothing.
+#: What says no more than the message, or nothing, where it has no command either.
 _NO_REASON = (codes.REASON_NOT_KNOWN, codes.MODULE_MISSING)
 
 
@@ -179,10 +179,17 @@ class _Eyes:
         names = dict.fromkeys(filter(None, map(reach_of(self.target).module_of, files)))
         if not self.why_not:
             with self._if_it_starts():
-                self.places = find(names, self.python)
+                self.places = {name: one.places for name, one in find(names, self.python).items()}
         reach = reach_of(self.target, self.places)
         self.reached = sort_out(self.target, files, self.named, reach, is_looking=not self.why_not)
         return self.reached
+
+    def behind(self, module: str) -> Path | None:
+        """The file of an installed module behind a folder without code, which Python takes."""
+        with self._if_it_starts():
+            found = find([module], self.python).get(module)
+            return found.behind if found else None
+        return None
 
     def look(self, subjects: Sequence[Subject]) -> Looked | None:
         """What is seen; None if nothing may be imported."""
@@ -380,6 +387,9 @@ class _Examination:
             place = package.place if package else Path(module)
             name = package.name if package else module
             version = package.version if package else None
+            if seen.works and package is not None and (row := self._of_empty(seen, package)):
+                yield row
+                continue
             if seen.works and package is not None and self._is_behind(seen, package):
                 instead = module_at(Path(seen.file))
                 yield rows.notice(_hidden(instead), place, package=name, version=version)
@@ -399,6 +409,15 @@ class _Examination:
             row = rows.notice(finding, place, package=name, version=version)
             row = row._replace(seen=seen, decided_by="look")
             yield row if seen.works else self._tried_beside(row, module)
+
+    def _of_empty(self, seen: Seen, package: Distribution) -> rows.Row | None:
+        """A row on a package for which Python takes a folder without code, such as a build leaves
+        it where the user works."""
+        if not Path(seen.file).is_dir() or self.eyes.behind(seen.what) is None:
+            return None
+        finding = empty_in_front(self._case(seen, package, {}), Path(seen.file), package)
+        row = rows.notice(finding, package.place, package=package.name, version=package.version)
+        return row._replace(seen=seen, decided_by="look")
 
     def _tried_beside(self, row: rows.Row, module: str) -> rows.Row:
         """The row, with what its fix does beside the environment, if fixes are to be tried: also

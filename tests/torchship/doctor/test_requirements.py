@@ -70,6 +70,15 @@ def test_a_requirement_that_is_missing_is_named_and_installed(place: SickEnviron
     assert "its package requires nvidia-cudnn-cu12>=9.0, which is missing" in before.why
 
 
+def test_a_library_of_the_driver_is_in_no_wheel_of_nvidias(place: SickEnvironment) -> None:
+    """That a wheel is NVIDIA's, and for CUDA 12, does not say which libraries it has."""
+    library = place.folder / "cudnn" / "libcudnn.so.9"
+    shared_object(library, soname="libnvidia-ml.so.1")
+    publish_extension(place, "")
+    place.install("torch", "theirs")
+    assert "libnvidia-ml.so.1 is part of the NVIDIA driver" in place.judge("theirs/_C.so").why
+
+
 def test_a_requirement_of_an_extra_is_none(place: SickEnvironment) -> None:
     publish_extension(place, "", requires='nvidia-cudnn-cu12 ; extra == "gpu"')
     place.install("torch", "theirs")

@@ -7,7 +7,7 @@ copy behind it is hidden: it is never imported, whatever is wrong with it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ...judge.project import Record
@@ -152,9 +152,9 @@ def module_at(place: Path) -> Path:
     return place.parent if place.name == "__init__.py" else place
 
 
-def top_package(path: Path) -> str:
+def top_package(path: Path, entries: Container[Path] = ()) -> str:
     """The first module on the way to an object: its own, or the outermost package it lies in; that
-    of a namespace package has dots."""
+    of a namespace package has dots. `entries` are those of `sys.path`."""
     regular = [folder for folder in path.parents if is_file(folder / "__init__.py")]
     if not regular:
         return path.name.partition(".")[0]
@@ -162,5 +162,6 @@ def top_package(path: Path) -> str:
     top = regular[0]
     while is_file(top.parent / "__init__.py"):
         top = top.parent
-    site = next((folder for folder in top.parents if folder.name in SITE_NAMES), top.parent)
+    sites = (one for one in top.parents if one.name in SITE_NAMES or one in entries)
+    site = next(sites, top.parent)
     return ".".join(top.relative_to(site).parts)

@@ -7,9 +7,11 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ...judge.linking.search import is_folder
 from ...judge.records import TorchInstall
 from ...judge.target import Target
 from ...judge.text import is_file, printable
+from .archives import names_in
 from .catalog import tops_of, with_module
 from .installed import SITE_NAMES, installed
 from .owner import distributions, find_owner, shared_objects
@@ -110,8 +112,14 @@ def is_module(target: Target, name: str) -> bool:
     """Whether a distribution of the environment has a module of this name, or its path has. One in
     a package that is there counts, for its import tells more than its absence."""
     here = installed(target, site_folders(target)).values()
-    names = (name, name.partition(".")[0])
-    return any(with_module(target, here, one) or _place_of_module(target, one) for one in names)
+    top = name.partition(".")[0]
+    if any(with_module(target, here, one) or _place_of_module(target, one) for one in (name, top)):
+        return True
+    entries = [Path(entry) for entry in target.search_path() if entry]
+    if name != top and any(is_folder(target, entry / top) for entry in entries):
+        return True  # a folder without code is a package, too
+    inside = (name for entry in entries for name in names_in(entry))
+    return top.isidentifier() and any(one.startswith((f"{top}/", f"{top}.py")) for one in inside)
 
 
 def _place_of_module(target: Target, name: str) -> Path | None:

@@ -74,6 +74,11 @@ def behind(case: Case, place: Path, package: Distribution | None) -> Finding:
     return _in_front(case, place, package, lacks=", and lacks its binaries")
 
 
+def empty_in_front(case: Case, place: Path, package: Distribution) -> Finding:
+    """The finding on a folder without code that Python takes for an installed package."""
+    return _in_front(case, place, package, lacks=", and has no code")
+
+
 def _in_front(case: Case, place: Path, package: Distribution | None, *, lacks: str = "") -> Finding:
     """A module that hides the installed package of its name."""
     name = f"{package.name} {package.version}" if package else "package"

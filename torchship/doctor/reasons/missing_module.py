@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import re
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 
 from ...judge import fixes
 from ...judge.records import Finding, dotted
-from ...judge.text import is_file, list_names
+from ...judge.text import is_file, list_names, quoted
 from ...judge.words import codes
 from ..checks.packages import get_its_binaries
 from ..environment.catalog import Requirement
+from ..environment.elsewhere import environment_with
 from ..environment.installed import Distribution
 from ..environment.metadata import wheel_tags
 from ..environment.standards import Python, admits, fits_python, normal, parse_need
@@ -53,6 +55,9 @@ def module_is_missing(case: Case) -> Finding | None:
             return _of_library(case, module)
         owner = case.catalog.of_module(top)
         asking = case.raiser
+        is_asked = not error.frames and f"{case.seen.what}.".startswith(f"{module}.")
+        if owner is not None and "." in module and is_asked:
+            return of_itself(case, owner, module) or _not_in_release(case, owner, module)
         if module in _FORMERLY and (finding := _removed(case, asking, module)):
             return finding
         if owner is not None and asking is not None and normal(owner.name) == normal(asking.name):
@@ -127,7 +132,7 @@ def of_itself(case: Case, owner: Distribution, module: str) -> Finding | None:
     if natives:
         return case.finding(
             codes.OTHER_PYTHON,
-            f"{natives[0]} of {owner.name} {owner.version} is for another Python than "
+            f"{natives[0]} of {owner.name} {owner.version} is not for Python "
             f"{dotted(case.runtime.python[:2])}",
             observed=natives[0],
             needed=case.runtime.python_tag.rstrip("-"),
@@ -148,6 +153,25 @@ def of_itself(case: Case, owner: Distribution, module: str) -> Finding | None:
         f"{owner.name} {owner.version} was installed without its binary {module}",
         needed=module,
         fix=get_its_binaries(owner, case.runtime),
+    )
+
+
+def _not_in_release(case: Case, owner: Distribution, module: str) -> Finding:
+    """A module that the user imports by its name, and that this release of its package lacks."""
+    parts = {name.partition(".")[0] for name in list_names(_folder_of(case, owner, module))}
+    near = get_close_matches(module.rpartition(".")[2], sorted(parts - {"__init__"}), n=1)
+    beside = f" (it has {module.rpartition('.')[0]}.{near[0]})" if near else ""
+    return case.finding(
+        codes.MODULE_MISSING,
+        f"{owner.name} {owner.version} has no module {module}{beside}: what imports it was written "
+        "for another release",
+        observed=f"{owner.name} {owner.version}",
+        needed=module,
+        fix=fixes.other_release(
+            f"import it by its name in {owner.name} {owner.version}, or install a release that has "
+            "it",
+            owner.name,
+        ),
     )
 
 
@@ -203,6 +227,15 @@ def _not_installed(case: Case, asking: Distribution | None, module: str) -> Find
             f"{asking.name} {asking.version} was installed without its binary {top}",
             needed=top,
             fix=get_its_binaries(asking, case.runtime),
+        )
+    other = environment_with(case.runtime.target, top)
+    if other is not None:
+        return case.finding(
+            codes.MODULE_MISSING,
+            f"the module {top} is installed in {other.prefix}, and this is the Python of "
+            f"{case.runtime.target.prefix}",
+            needed=top,
+            fix=fixes.set_variable("PATH", f'{quoted(other.bin)}:"$PATH"'),
         )
     return case.finding(
         codes.MODULE_MISSING,
@@ -270,10 +303,10 @@ def other_release(
             needed=requirement.text,
             fix=meet(requirement, case.runtime),
         )
-    asked = f"; it requires {requirement.text}, which this is" if requirement else ""
+    allowed = f", though its requirement {requirement.text} allows this one" if requirement else ""
     return case.finding(
         codes.REQUIREMENT_NOT_MET,
-        f"{here}: {name} was written for another release of it{asked}",
+        f"{here}: {name} was written for another release of it{allowed}",
         observed=f"{owner.name} {owner.version}",
         needed=f"a release of {owner.name} that {asking.name} was written for",
         fix=fixes.other_release(

@@ -73,7 +73,7 @@ def _name_is_refused(case: Case, error: SeenError) -> Finding | None:
     wanted = f"{owner.name}<{removed[2].removesuffix('.0')}"
     return case.finding(
         codes.REQUIREMENT_NOT_MET,
-        f"{asking.name} {asking.version} was written for another {owner.name} than "
+        f"{asking.name} {asking.version} was not written for {owner.name} "
         f"{owner.version}, which says: {said}",
         observed=f"{owner.name} {owner.version}",
         needed=wanted,
@@ -108,7 +108,7 @@ def _numpy_abi(case: Case) -> Finding | None:
     wanted = requirement.text if requirement and requirement.is_met is False else "numpy<2"
     return case.finding(
         codes.REQUIREMENT_NOT_MET,
-        f"{package.name} {package.version} was compiled for another NumPy than {numpy.version}",
+        f"{package.name} {package.version} was not compiled for NumPy {numpy.version}",
         observed=f"NumPy {numpy.version}",
         needed=wanted if is_two else "a newer NumPy",
         fix=fixes.install_requirements(case.runtime.environment, wanted)

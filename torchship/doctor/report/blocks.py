@@ -7,12 +7,13 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from ...judge.records import Finding, Fix
+from ...judge.project import Record
+from ...judge.records import NO_FIX, Finding, Fix
 from ...judge.text import some
 from ...judge.words import codes, render
 from ..decide import CANNOT_BE_TOLD, FAILS, REMARK, WORKS
 from ..looking.seen import Seen
-from .report import Report, heading, summary
+from .report import Report, first_code, heading, summary
 from .rows import STATES, Row
 
 #: Of what was seen, and of why.
@@ -26,15 +27,17 @@ _COLOUR_OF = {FAILS: _RED, CANNOT_BE_TOLD: _YELLOW, WORKS: _GREEN}
 
 def print_blocks(report: Report) -> None:
     """Print what fails, package by package; what works is one line."""
-    print("\n".join(heading(report)) + "\n")
-    if not report.rows:
-        print("no torch extension was found")
-        return
+    body = "\n".join(_lines(report)) if report.rows else "no torch extension was found"
+    print("\n".join([*heading(report, body), "", body]))
+
+
+def _lines(report: Report) -> Iterator[str]:
     failing = [row for row in report.rows if row.state in (FAILS, CANNOT_BE_TOLD)]
     said: dict[str, str] = {}
     for name, rows in by_package(failing).items():
-        print("\n".join(block(name, rows, said, report)) + "\n")
-    print("\n".join(_rest(report)))
+        yield from block(name, rows, said, report)
+        yield ""
+    yield from _rest(report)
 
 
 def by_package(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -130,17 +133,45 @@ def _rest(report: Report) -> Iterator[str]:
     names = [name for name in working if name not in failing]
     if names:
         yield from _wrapped(f"{works}: ", ", ".join(names), prefix)
-    notes = [row for row in report.rows if row.state == REMARK]
-    for row in notes[:_MOST_NOTES]:
-        code = f" ({row.code})" if row.code else ""
-        remark = f"{row.name}: {row.path.name}: {row.summary}{code}"
-        yield from _wrapped("note: ", remark, prefix)
+    notes = _notes(report.rows)
+    for note in notes[:_MOST_NOTES]:
+        code = f" ({note.code})" if note.code else ""
+        yield from _wrapped("note: ", f"{some([*note.of], 3)}: {note.why}{code}", prefix)
+        if note.fix:
+            yield f"      to fix: {render.shorten_fix(note.fix, prefix)}"
     if len(notes) > _MOST_NOTES:
         yield f"note: {len(notes) - _MOST_NOTES} more: {report.program} --verbose"
     yield summary(report)
-    explained = next((row.code for row in report.rows if row.code and row.state != REMARK), "")
+    explained = first_code(report)
     if explained:
         yield f"what a code means: {report.program} {explained}; every row: --verbose"
+
+
+class _Note(Record, kw_only=True):
+    """A remark, and of what it is one."""
+
+    of: tuple[str, ...]
+    why: str
+    code: str
+    fix: Fix
+
+
+def _notes(rows: Sequence[Row]) -> list[_Note]:
+    """The remarks, and what should be known of objects that work: each once, first what can be
+    fixed."""
+    notes: dict[tuple[str, str, str], _Note] = {}
+    for row in rows:
+        if row.state not in (REMARK, WORKS):
+            continue
+        told = [(one.why, one.code or "", one.fix) for one in row.notes]
+        if row.state == REMARK:
+            told = [(row.summary, row.code, row.finding.fix if row.finding else NO_FIX)]
+        for why, code, fix in told:
+            key = (why, code, fix.text)
+            before = notes[key].of if key in notes else ()
+            of = (*before, f"{row.name}: {row.path.name}")
+            notes[key] = _Note(of=of, why=why, code=code, fix=fix)
+    return sorted(notes.values(), key=lambda note: not note.fix)
 
 
 def _labelled(label: str, sentences: str, prefix: str) -> Iterator[str]:

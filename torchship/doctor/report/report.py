@@ -13,6 +13,7 @@ from ...judge.text import printable, quoted
 from ...judge.words import codes, render
 from ..decide import CANNOT_BE_TOLD, FAILS, REMARK, WORKS
 from ..environment import pythons
+from ..environment.elsewhere import environment_with
 from ..looking.seen import Looked, Seen
 from ..reasons.meaning import Diagnosis, meaning_of
 from .rows import NOTHING_FOUND, STATES, Row
@@ -59,11 +60,26 @@ class Report(Record, kw_only=True):
         return 2 if any(late) else 0
 
 
-def heading(report: Report) -> list[str]:
-    """The lines that come first: the judged torch and its folder, other torches, Python."""
+def _where_torch_is(runtime: Runtime) -> Iterator[str]:
+    """A line on another environment that has torch, if one is known."""
+    other = environment_with(runtime.target, "torch")
+    if other is not None:
+        made = (
+            "; this one was made by its Python, and sees the packages of that Python's base alone"
+        )
+        place = render.shorten_home(str(other.prefix))
+        yield f"{place} has torch{made if other.is_parent else ''}"
+
+
+def heading(report: Report, body: str = "") -> list[str]:
+    """The lines that come first: the judged torch and its folder, other torches, Python.
+
+    `body` is what comes below them.
+    """
     torch = report.runtime.torch
     if torch is None:
         lines = [render.shorten_home(report.runtime.torch_problem or "torch is not installed")]
+        lines += _where_torch_is(report.runtime)
     elif torch.root == NOWHERE:
         lines = [f"torch {torch.version}, a release that need not be installed here"]
     else:
@@ -78,9 +94,8 @@ def heading(report: Report) -> list[str]:
     prefix = render.shorten_home(target.prefix)
     python = render.shorten_home(target.executable())
     how = f" ({target.python.found_by})" if target.python and target.python.found_by else ""
-    lines.append(
-        f"Python {dotted(report.runtime.python)}, {python}{how}; below, $PREFIX is {prefix}"
-    )
+    below = f"; below, $PREFIX is {prefix}" if "$PREFIX" in body else ""
+    lines.append(f"Python {dotted(report.runtime.python)}, {python}{how}{below}")
     noun = "file" if report.files == 1 else "files"
     did = f"{report.files} {noun} read"
     if report.looked is not None:
@@ -101,24 +116,30 @@ def heading(report: Report) -> list[str]:
 
 def print_rows(report: Report) -> None:
     """A row for each extension and remark, and then each fix."""
+    body = "\n".join(_rows(report)) if report.rows else "no torch extension was found"
+    print("\n".join([*heading(report, body), "", body]))
+
+
+def _rows(report: Report) -> Iterator[str]:
     prefix = report.runtime.target.prefix
-    print("\n".join(heading(report)) + "\n")
-    if not report.rows:
-        print("no torch extension was found")
-        return
     rows = [(row.name, _file(row), _state(row), row.code, row.summary) for row in report.rows]
-    print(render.table(("package", "extension", "", "code", "why"), rows, prefix))
+    yield render.table(("package", "extension", "", "code", "why"), rows, prefix)
     named: set[str] = set()
-    for row in _mended(report):
-        assert row.finding is not None
+    for row, finding in _mended(report):
         # Of two fixes for one package, a reader must know that neither stands for the other.
-        as_well = f" as well ({row.code})" if row.name in named else ""
+        as_well = f" as well ({finding.code})" if row.name in named else ""
         named.add(row.name)
-        print(f"\nto fix {row.name}{as_well}: {render.shorten_fix(row.finding.fix, prefix)}")
-    print(f"\n{summary(report)}")
-    explained = next((row.code for row in report.rows if row.code), "")
+        yield f"\nto fix {row.name}{as_well}: {render.shorten_fix(finding.fix, prefix)}"
+    yield f"\n{summary(report)}"
+    explained = first_code(report)
     if explained:
-        print(f"what a code means: {report.program} {explained}")
+        yield f"what a code means: {report.program} {explained}"
+
+
+def first_code(report: Report) -> str:
+    """The code that a reader meets first: of a failure, else of a note; "" if there is none."""
+    rows = sorted(report.rows, key=lambda row: row.state in (REMARK, WORKS))
+    return next((str(one.code) for row in rows for one in row.told if one.code), "")
 
 
 def _file(row: Row) -> str:
@@ -133,13 +154,14 @@ def _state(row: Row) -> str:
     return STATES[row.state]
 
 
-def _mended(report: Report) -> Iterator[Row]:
-    """The first row for each fix."""
+def _mended(report: Report) -> Iterator[tuple[Row, Finding]]:
+    """The first row for each fix, with the finding."""
     fixes: set[str] = set()
     for row in report.rows:
-        if row.finding is not None and row.finding.fix and row.finding.fix.text not in fixes:
-            fixes.add(row.finding.fix.text)
-            yield row
+        for finding in row.told:
+            if finding.fix and finding.fix.text not in fixes:
+                fixes.add(finding.fix.text)
+                yield row, finding
 
 
 def summary(report: Report) -> str:
@@ -185,6 +207,7 @@ def _json_of(row: Row) -> dict[str, object]:
         "state": row.state,
         "code": row.code or None,
         "cause": row.finding,
+        "notes": row.notes,
         "allowed": row.allowed,
         "decided_by": row.decided_by,
         "mends": row.mends,
@@ -240,6 +263,9 @@ def print_github(report: Report) -> None:
         command = "notice" if row.allowed is not None else _COMMAND_OF.get(row.state)
         if command is not None:
             print(_annotation(command, row))
+        if row.state == WORKS:
+            for note in row.notes:
+                print(_annotation("notice", row._replace(finding=note, summary=note.why)))
     print("\n".join([*heading(report), summary(report)]))
 
 
@@ -269,14 +295,18 @@ def _escape(value: str, others: str = "") -> str:
 def print_markdown(report: Report) -> None:
     """A table to paste into an issue or a job's summary."""
     prefix = report.runtime.target.prefix
-    print("\n".join(f"- {_cell(line, prefix)}" for line in heading(report)) + "\n")
-    print("| package | extension | | code | why | to fix |\n|---|---|---|---|---|---|")
+    body = "\n".join(_lines_of_table(report, prefix))
+    print("\n".join(f"- {_cell(line, prefix)}" for line in heading(report, body)))
+    print(f"\n{body}\n\n{_cell(summary(report), prefix)}")
+
+
+def _lines_of_table(report: Report, prefix: str) -> Iterator[str]:
+    yield "| package | extension | | code | why | to fix |\n|---|---|---|---|---|---|"
     for row in report.rows:
-        fix = render.shorten_fix(row.finding.fix, prefix) if row.finding is not None else ""
+        fix = "; ".join(render.shorten_fix(one.fix, prefix) for one in row.told if one.fix)
         cells = (row.name, _file(row), _state(row), row.code, row.summary)
         code = _code_span(fix) if fix else ""
-        print(f"| {' | '.join(_cell(cell, prefix) for cell in cells)} | {code} |")
-    print(f"\n{_cell(summary(report), prefix)}")
+        yield f"| {' | '.join(_cell(cell, prefix) for cell in cells)} | {code} |"
 
 
 def _cell(value: str, prefix: str) -> str:
