@@ -131,3 +131,8 @@ def test_a_malformed_requirement_is_none(line: str) -> None:
 )
 def test_what_several_ask_for_is_one_specifier(texts: list[str], together: str | None) -> None:
     assert combine(texts) == together
+
+
+def test_a_bound_with_a_star_is_read_as_older_installers_did() -> None:
+    need = parse_need("torch (>=1.9.*,<2.0.*)")
+    assert need is not None and combine([need.specifier]) == "<2.0,>=1.9"

@@ -51,7 +51,7 @@ def _names_in_site(site: Path) -> list[str]:
 
 
 def _taken_without_code(target: Target, name: str) -> Path | None:
-    """The first folder of a name on the path, if no entry has a module of it."""
+    """The only folder of a name on the path, if no entry has a module of it."""
     if not name.isidentifier():
         return None
     entries = [Path(entry) for entry in target.search_path() if entry]
@@ -59,7 +59,8 @@ def _taken_without_code(target: Target, name: str) -> Path | None:
         files = [file for file in list_names(entry) if file.startswith(f"{name}.")]
         if is_file(entry / name / "__init__.py") or any(f.endswith(_OF_CODE) for f in files):
             return None
-    return next((entry / name for entry in entries if is_folder(target, entry / name)), None)
+    folders = [entry / name for entry in entries if is_folder(target, entry / name)]
+    return folders[0] if len(folders) == 1 else None  # several are the parts of one package
 
 
 def _was_package(folder: Path) -> bool:

@@ -6,6 +6,7 @@ The one that is installed is taken, or else the copy that pip has.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -155,6 +156,9 @@ def _named_releases(
                 yield version.Version(dotted((*minor, release[2] + 1)))
 
 
+_STAR_OF_BOUND = re.compile(r"([<>]=? *\d[\d.]{0,50}?)\.\*")
+
+
 class Need:
     """A requirement: `torch>=2.9; python_version < "3.12"`, or `flash-attn @ https://...`.
 
@@ -194,10 +198,11 @@ def parse_need(line: str) -> Need | None:
     """A requirement as `Requires-Dist` has it; None if it is malformed."""
     if len(line) > _MAX_TEXT:
         return None
-    try:
-        return Need(requirements.Requirement(line))
-    except (requirements.InvalidRequirement, RecursionError):
-        return None
+    # Older releases say `>=1.9.*`, which older installers took for `>=1.9`.
+    for text in (line, _STAR_OF_BOUND.sub(r"\1", line)):
+        with suppress(requirements.InvalidRequirement, RecursionError):
+            return Need(requirements.Requirement(text))
+    return None
 
 
 class Python(Record):

@@ -56,7 +56,6 @@ Reason = Callable[[Case], Finding | None]
 REASONS: tuple[Reason, ...] = (
     hidden.torch_is_hidden,
     hidden.module_is_hidden,
-    leftover.folder_is_left_over,
     older_copy.older_copy_comes_first,
     unpacked.wheel_is_only_unpacked,
     damaged.files_are_damaged,
@@ -79,6 +78,7 @@ REASONS: tuple[Reason, ...] = (
     linking.torch_is_for_another_python,
     linking.linker_refuses,
     namespace.part_is_left_out,
+    leftover.folder_is_left_over,
     missing_module.module_is_missing,
     missing_name.name_is_missing,
     missing_module.package_asks_for_others,
