@@ -196,7 +196,7 @@ def from_document(document: object) -> Report:
         }
         return Report(**(document | parts))
     except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"this is no report: {error}") from error
+        raise ValueError(f"this is not a report: {error}") from error
 
 
 def _with_size(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,9 +9,14 @@ from statistics import median
 from benchmarks import schema
 from benchmarks.compare import OURS, PASSES, SLOWER, groups, ratios
 from measurements.storage import RESULTS
+from torchship.doctor.environment import pythons
+from torchship.doctor.fixes import searching, trying
+from torchship.doctor.grammar import Check
+from torchship.doctor.wheels import choose, remote
 from torchship.judge.records import Finding, Verdict
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+REPO = Path(__file__).resolve().parents[1]
+DOCS = REPO / "docs"
 
 
 def page(name: str) -> str:
@@ -37,6 +42,35 @@ def test_the_speed_that_pages_name_is_the_stored_one() -> None:
     readme = page("../README.md")
     assert f"the median of [{draws} layers drawn at random]" in readme
     assert f"{forward} as fast forward and {backward}" in readme
+    slower = sum(value < SLOWER for values in by_pass for value in values)
+    assert slower == 1
+    assert "one of them was slower" in readme
+    assert "of which one was slower than `nn.LSTM`" in page("start/index.md")
+    layer = page("use/layer.md")
+    assert f"the median of [{draws} layers drawn at random]" in layer
+    assert "is about three times as fast as `nn.LSTM`" in layer
+    assert {round(median(values)) for values in by_pass} == {3}
+
+
+def test_a_picture_says_the_ends_of_its_scale() -> None:
+    """To who cannot see it: from the slowest to the fastest cell that it shows."""
+    from docs._ext.grids import heat_maps
+
+    drawn = {
+        "grid-step-h200": ("picked/grid-cuda", 1),
+        "grid-step-cpu": ("cpu/grid-cpu", 1),
+        "grid-layer-256": ("picked/grid-layer-cuda", 256),
+        "grid-layer-16": ("picked/grid-layer-cuda", 16),
+    }
+    content = page("numbers/index.md")
+    for name, (file, steps) in drawn.items():
+        maps = heat_maps(schema.read(RESULTS / f"{file}.json.xz"), steps)
+        values = [value for heat_map in maps.values() for value in heat_map.values()]
+        pattern = rf'{name}-light.svg" alt="[^"]*from ([\d.]+) to ([\d.]+) times'
+        (told,) = re.findall(pattern, content)
+        for text, value in zip(told, (min(values), max(values)), strict=True):
+            digits = len(text.partition(".")[2])
+            assert f"{value:.{digits}f}" == text, name
 
 
 def compared(file: str, size: schema.Size, dtype: str, contenders: list[str]) -> list[str]:
@@ -95,7 +129,8 @@ def test_pages_agree_on_the_cuda_of_conda_forge_s_pytorch() -> None:
     (versions,) = re.findall(r"`None`, (\d+\.\d+), and, by its migration, (\d+\.\d+)", recipe)
     sentence = r"conda-forge builds pytorch for CUDA (\d+\.\d+) and (\d+\.\d+)"
     told = {
-        name: re.findall(sentence, page(name)) for name in ("fails/faq.md", "numbers/support.md")
+        name: re.findall(sentence, page(name).replace(" # ", " "))
+        for name in ("fails/faq.md", "numbers/support.md", "../build_matrix.yaml")
     }
     assert told == {name: [versions] for name in told}
 
@@ -109,8 +144,101 @@ def test_the_page_on_the_doctor_shows_the_session_of_the_gallery() -> None:
     )
     assert len(gallery) == 1
     assert doctor == gallery
+    index = (DOCS / "fails" / "index.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```text\n(torchvision .*?)^```", index, re.DOTALL | re.M)
+    assert set(block.splitlines()) <= set(gallery[0].splitlines())
 
 
 def test_the_api_page_tells_every_field_of_a_verdict_and_of_a_finding() -> None:
     told = set(re.findall(r"^\| `(\w+)` \|", (DOCS / "fails" / "api.md").read_text("utf-8"), re.M))
     assert {*Verdict.__annotations__, *Finding.__annotations__} - told == set()
+
+
+def test_the_doctor_s_page_names_the_limits_that_hold() -> None:
+    told = page("fails/doctor.md")
+    words = {8: "eight", 10: "ten"}
+    minutes = trying._SECONDS_TO_INSTALL // 60
+    for sentence in (
+        f"at most {words[searching._MOST_TRIES]}, in at most {words[minutes]} minutes",
+        f"each import may take N seconds instead of {Check().seconds:g}",
+        f"for at most {pythons._SECONDS:g} s",
+        f"At most {choose._MAX_OPENED} wheels are opened",
+        f"never more than {remote._MAX_OF_WHEEL / 1e6:g} MB",
+    ):
+        assert sentence in told
+
+
+def test_pages_agree_on_how_many_variants_there_are() -> None:
+    """The cells of the matrix that a whole wheel has; a new repository's has its own matrix."""
+    from torchship.release.matrix.cells import all_cells, for_conda, required
+    from torchship.release.matrix.load import load
+
+    ours = len(required(load(REPO / "build_matrix.yaml")))
+    assert f"`+partial.1of{ours}` in the wheel's name means that it has one of {ours}" in page(
+        "start/index.md"
+    )
+    assert f"+partial.3of{ours}" in page("ship/release.md")
+    matrix = load(REPO / "torchship" / "templates" / "rms_norm" / "build_matrix.yaml")
+    theirs = len(required(matrix))
+    own_op = page("ship/own-op.md")
+    assert {*re.findall(r"of(\d+)`", own_op)} == {str(theirs)}
+    assert f"installed and ran all {theirs} in" in own_op
+    assert f"The wheel of a release has all {theirs};" in own_op
+    assert f"all {theirs} variants of this platform" in own_op
+    cells = all_cells(matrix)
+    words = {6: "Six", 9: "nine"}
+    assert f"{words[len(cells) - theirs]} more are optional" in own_op
+    packages = [cell for cell in cells if for_conda(cell) and not cell.optional]
+    assert f"{words[len(packages)]} conda packages" in own_op
+
+
+def test_pages_agree_on_what_is_needed() -> None:
+    """The disk of a whole run, and the oldest setuptools."""
+    disks = {
+        name: set(re.findall(r"(?:about|takes|needs) (\d+) GB", page(name)))
+        for name in ("../README.md", "ship/own-op.md", "ship/costs.md", "ship/steps.md")
+    }
+    assert disks == {name: {"20"} for name in disks}
+    (oldest,) = re.findall(r'"setuptools>=(\d+)"', (REPO / "pyproject.toml").read_text("utf-8"))
+    assert f'"setuptools>={oldest}"' in page("../README.md")
+    for name in ("start/index.md", "start/building/setuptools.md"):
+        assert f"setuptools {oldest} or newer" in page(name), name
+
+
+def test_readme_tells_the_doctor_s_record_on_what_it_had_not_seen() -> None:
+    """The sum of the rows that were measured before the doctor was changed for them."""
+    content = (DOCS / "numbers" / "environments.md").read_text(encoding="utf-8")
+    table = content.partition("## Situations that the doctor had not seen")[2]
+    blind = [
+        [int(cell.partition(" of ")[0]) for cell in row.split(" | ")[:7]]
+        for row in re.findall(
+            r"^\| [^|]*(?:before any change for|measured once)[^|]*\| (.*) \|$", table, re.MULTILINE
+        )
+    ]
+    assert len(blind) >= 4
+    number, work, called_working, refused, right, wrong, unknown = map(
+        sum, zip(*blind, strict=True)
+    )
+    assert number - work == right + wrong + unknown
+    assert refused == 0
+    assert (
+        f"In [{number} situations](docs/numbers/environments.md) that it had not seen, it called "
+        f"none of the {work} that work broken, and {called_working} of the {number - work} broken "
+        f"ones working. It named the right cause for {right}, a wrong one for {wrong}, and for "
+        f"{unknown} it said that it knows none."
+    ) in page("../README.md")
+
+
+def test_the_home_page_and_readme_begin_alike() -> None:
+    """One sentence for the whole, and a table of who gets what; the links are their own."""
+
+    def beginning(name: str) -> tuple[list[str], list[str]]:
+        text = re.sub(r"\]\((?:docs/)?", "](", (DOCS / name).read_text(encoding="utf-8"))
+        sentences = re.findall(r"Three tools for .*?made for\.", " ".join(text.split()))
+        return sentences, re.findall(
+            r"^\| (?:you \| get \||stand|have|train) .*$", text, re.MULTILINE
+        )
+
+    readme, home = beginning("../README.md"), beginning("index.md")
+    assert readme == home
+    assert [len(part) for part in readme] == [1, 4]

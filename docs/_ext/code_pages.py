@@ -1,21 +1,28 @@
-"""Writes a page for each code that has a message, one page for the others, and two lists.
+"""Writes the list of rules, a page for each code that has a message, one for the others, and lists.
 
     python -m docs._ext.code_pages
 
-The codes are those of torchship/judge/words/codes.py and of the rules, the words their own or
-those of meanings.json, the messages those of messages.py. What stands between two comments in a
-page, such as its commands, is written by hand there and kept.
-tests/torchship/doctor/test_doctor_messages.py compares what is written with them.
+The rules are those of the modules in torchship/judge/rules, by their ranks; the list of them is in
+`__init__.py` there, since an import of a package looks into no folder. The codes are those of
+torchship/judge/words/codes.py and of the rules, the words their own or those of meanings.json, the
+messages those of messages.py. What stands between two comments in a page, such as its commands,
+is written by hand there and kept.
+tests/torchship/doctor/test_doctor_messages.py and test_rules.py compare what is written with them.
 """
 
 from __future__ import annotations
 
 import json
+import pkgutil
 import re
+import subprocess
+import sys
+from importlib import import_module
 from pathlib import Path
 
 from torchship.doctor.reasons import meaning
-from torchship.judge.rules import CODES
+from torchship.judge import rules
+from torchship.judge.rules import CODES, Rule
 from torchship.judge.words import codes, faults, messages
 
 DOCS = Path(__file__).resolve().parents[1]
@@ -23,10 +30,14 @@ DOCS = Path(__file__).resolve().parents[1]
 FOLDER = DOCS / "fails" / "codes"
 INDEX = DOCS / "fails" / "messages.md"
 OTHERS = FOLDER / "others.md"
-CLASSES = DOCS / "fails" / "troubleshooting.md"
+CODES_INDEX = FOLDER / "index.md"
 BEGIN = "<!-- {}:begin, written by docs/_ext/code_pages.py -->\n"
 END = "<!-- {}:end -->\n"
 BY_HAND = re.compile(r"<!-- by hand:begin -->\n.*?<!-- by hand:end -->\n", re.DOTALL)
+RULES_FILE = Path(rules.__file__)
+RULES_BEGIN = "# rules:begin, written by docs/_ext/code_pages.py from the modules of this folder\n"
+RULES_END = "# rules:end\n"
+WIDTH = 100  # of a line, as ruff has it
 GROUPS = {
     "1": "torch and its ABI",
     "2": "Files, packages and Python",
@@ -38,6 +49,18 @@ GROUPS = {
     "8": "Compiling",
     "9": "The doctor itself",
 }
+
+#: What stands before the table of the classes.
+CLASSES = """## Classes of faults
+
+Most faults of torch extensions, of any package, are of one of fifteen classes, whose number is \
+the field `fault` of [a finding](../api.md#what-comes-back). The last column says how a test shows \
+that torch-doctor or the loader finds them:
+
+- *injected*: the test really causes the fault, on any machine;
+- *GPU machine*: a test marked `cuda` causes it;
+- *simulated*: one fact is replaced, such as the version of the driver, and the rest of the check \
+is real."""
 
 
 def verbatim(message: str) -> str:
@@ -114,7 +137,7 @@ def page_of_others() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def index_of_codes() -> str:
+def index_of_codes(proofs: dict[str, str]) -> str:
     parts = [
         "# Codes",
         "Each finding of `torch-doctor` has a code, which keeps its meaning for ever: workflows "
@@ -128,6 +151,7 @@ def index_of_codes() -> str:
             if code[2] == digit
         ]
         parts.append("\n".join([f"## {title}\n", "| code | meaning |", "|---|---|", *rows]))
+    parts += [CLASSES, table_of_classes(proofs)]
     own = [code.lower() for code in sorted(CODES.values()) if has_page(code)]
     names = "\n".join([*own, OTHERS.stem])
     parts.append(f"<!-- site\n```{{toctree}}\n:hidden:\n\n{names}\n```\n-->")
@@ -158,7 +182,7 @@ def table_of_classes(proofs: dict[str, str]) -> str:
         by_fault.setdefault(number, []).append(code)
     lines = [row("class", "codes", "proof"), "|---" * 3 + "|"]
     for fault in (value for value in vars(faults).values() if isinstance(value, faults.Fault)):
-        links = (f"[{code}](codes/{link_to(code)})" for code in by_fault[fault])
+        links = (f"[{code}]({link_to(code)})" for code in by_fault[fault])
         lines.append(row(f"{fault}. {fault.title}", ", ".join(links), proofs[str(int(fault))]))
     return "\n".join(lines)
 
@@ -180,15 +204,56 @@ def pages() -> dict[Path, str]:
     """The content of every file that is written."""
     own = {FOLDER / f"{code.lower()}.md": code for code in CODES.values() if has_page(code)}
     content = {path: page_of(code, by_hand(path)) for path, code in own.items()}
-    content[FOLDER / "index.md"] = index_of_codes()
     content[OTHERS] = page_of_others()
     content[INDEX] = filled(INDEX, "messages", list_of_messages())
-    proofs = dict(re.findall(r"^\| (\d+)\. .* \| ([\w ]+) \|$", CLASSES.read_text("utf-8"), re.M))
-    content[CLASSES] = filled(CLASSES, "classes", table_of_classes(proofs))
+    stored = CODES_INDEX.read_text(encoding="utf-8")
+    proofs = dict(re.findall(r"^\| (\d+)\. .* \| ([\w ]+) \|$", stored, re.MULTILINE))
+    content[CODES_INDEX] = index_of_codes(proofs)
     return content
 
 
+def rules_found() -> dict[str, Rule]:
+    """The rules in the modules of their folder, such as `host.GLIBC`, by their ranks."""
+    found: dict[str, Rule] = {}
+    for module in pkgutil.iter_modules(rules.__path__):
+        names = vars(import_module(f"{rules.__name__}.{module.name}"))
+        found |= {f"{module.name}.{n}": rule for n, rule in names.items() if type(rule) is Rule}
+    by_rank: dict[int, str] = {}
+    for name, rule in found.items():
+        other = by_rank.setdefault(rule.rank, name)
+        if other != name:
+            sys.exit(f"{name} and {other} have one rank, {rule.rank}: give one of them another")
+    return {name: found[name] for _, name in sorted(by_rank.items())}
+
+
+def list_of_rules() -> str:
+    """The module with the list of rules, as it is to be."""
+    names = [*rules_found()]
+    modules = sorted({name.partition(".")[0] for name in names})
+    line = f"from . import {', '.join(modules)}"
+    if len(line) > WIDTH:
+        line = "\n".join(["from . import (", *(f"    {name}," for name in modules), ")"])
+    content = [
+        line,
+        "from .rule import Rule as Rule",
+        "",
+        "#: By their ranks.",
+        "RULES: tuple[Rule, ...] = (",
+        *(f"    {name}," for name in names),
+        ")",
+    ]
+    begin, end = RULES_BEGIN, RULES_END
+    before, _, rest = RULES_FILE.read_text(encoding="utf-8").partition(begin)
+    return f"{before}{begin}{chr(10).join(content)}\n{end}{rest.partition(end)[2]}"
+
+
 def main() -> None:
+    right = list_of_rules()
+    if right != RULES_FILE.read_text(encoding="utf-8"):
+        RULES_FILE.write_text(right, encoding="utf-8")
+        # This process has imported the old list, and its codes.
+        subprocess.run([sys.executable, "-m", "docs._ext.code_pages"], check=True)
+        return
     FOLDER.mkdir(exist_ok=True)
     written = pages()
     for path in FOLDER.glob("*.md"):

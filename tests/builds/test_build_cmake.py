@@ -206,4 +206,4 @@ def test_cmake_names_a_bad_architecture(source_tree: Path, tmp_path: Path) -> No
     env = environment(TORCH_CUDA_ARCH_LIST="9.0;Pentium")
     ran = configure(source_tree, tmp_path, *options, env=env)
     assert ran.code != 0
-    assert "'Pentium' is no CUDA architecture" in " ".join(ran.output.split())
+    assert "'Pentium' is not a CUDA architecture" in " ".join(ran.output.split())

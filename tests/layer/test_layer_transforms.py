@@ -108,17 +108,17 @@ def test_transforms(device, module, transform, trained, entry) -> None:
     )
 
 
-#: Of these, a compilation of the layer's takes five seconds or more.
-SLOW_TO_COMPILE = ("hessian", "jacrev of jacrev", "per-sample gradients")
+#: The others have the same parts: a new torch may break them, and little else.
+COMPILED = {LLTM: ("hessian", "vmap"), LLTMLayer: ("jvp", "grad", "vmap")}
 
 
 def compiled_cases():
     for trained in (True, False):
         for module in (LLTM, LLTMLayer):
             for transform in TRANSFORMS:
-                is_slow = not trained or (module is LLTMLayer and transform in SLOW_TO_COMPILE)
+                is_rare = not trained or transform not in COMPILED[module]
                 name = f"{'trained' if trained else 'frozen'}-{transform}-{module.__name__}"
-                marks = [pytest.mark.slow] if is_slow else []
+                marks = [pytest.mark.rehearsal] if is_rare else []
                 yield pytest.param(module, transform, trained, id=name, marks=marks)
 
 

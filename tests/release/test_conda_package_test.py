@@ -27,14 +27,13 @@ PACKAGE = Path(lltm_conda.__file__).parent
 
 
 @pytest.fixture(scope="module")
-def scripts(make_channels, tmp_path_factory) -> dict[str, list[str]]:
+def scripts(matrix_built, tmp_path_factory) -> dict[str, list[str]]:
     """The commands of each package's own test, by build string."""
     import rattler.package_streaming
 
     folder = tmp_path_factory.mktemp("scripts")
-    make_channels(folder / "matrix")
     commands_by_build = {}
-    for path in (folder / "matrix" / "channel").rglob("*.conda"):
+    for path in (matrix_built / "channel").rglob("*.conda"):
         out = folder / path.stem
         rattler.package_streaming.extract(path, out)
         build = json.loads((out / "info" / "index.json").read_text())["build"]
@@ -122,6 +121,7 @@ def test_it_fails_where_they_are_refused(scripts, tmp_path) -> None:
     assert process.returncode != 0 and "kernels-cuda13.so" in process.stdout
 
 
+@pytest.mark.slow
 def test_the_last_line_alone_tells_another_variant(scripts, tmp_path) -> None:
     lines = [x for script in scripts["cuda130_stable210_300"] for x in script.splitlines()]
     process = run([line for line in lines if "--explain" not in line], tmp_path)

@@ -172,7 +172,7 @@ def test_a_result_of_another_shape_is_a_difference(on_cpu) -> None:
 
 def test_an_unknown_dtype_is_named(on_cpu) -> None:
     error = run((doubled, doubled, [torch.ones(3)]), "float31")["error"]
-    assert "DTYPES in smoke.py names 'float31', which is no dtype of torch" in str(error)
+    assert "DTYPES in smoke.py names 'float31', which is not a dtype of torch" in str(error)
 
 
 SMOKE = """\

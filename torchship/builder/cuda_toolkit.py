@@ -287,7 +287,7 @@ def parse_architectures(listed: str, compilable: Collection[str]) -> list[str]:
             if match is None or number not in compilable:
                 numbers = ", ".join(sorted(compilable, key=int))
                 raise BuildError(
-                    f"TORCH_CUDA_ARCH_LIST: {entry!r} is no CUDA architecture that this "
+                    f"TORCH_CUDA_ARCH_LIST: {entry!r} is not a CUDA architecture that this "
                     f"compiler compiles (it compiles {numbers}); write for example 8.0;9.0+PTX"
                 )
             number += match[3].lower()

@@ -30,7 +30,7 @@ if(CUDA_CHOSEN)
     string(REGEX REPLACE "[ ,;]+" ";" entries "$ENV{TORCH_CUDA_ARCH_LIST}")
     foreach(entry IN LISTS entries)
       if(NOT entry MATCHES "^([0-9]+)\\.([0-9][af]?)(\\+PTX)?$")
-        message(FATAL_ERROR "${NAME}: TORCH_CUDA_ARCH_LIST: '${entry}' is no CUDA architecture; write "
+        message(FATAL_ERROR "${NAME}: TORCH_CUDA_ARCH_LIST: '${entry}' is not a CUDA architecture; write "
           "for example 8.0;9.0+PTX")
       endif()
       set(number ${CMAKE_MATCH_1}${CMAKE_MATCH_2})

@@ -25,7 +25,7 @@ _NEEDLESS = {
     r"-fopenmp$|-lgomp$": "torchship compiles with OpenMP, whose library torch brings",
     r"-std=(c|gnu)\+\+(98|11|14|17|0x|1[yz])$|--std=c\+\+1[147]$": "C++17 is the oldest standard",
     r"-gencode|-arch|--gpu-|arch=": "the architectures stand under `kernels:`, in `archs:`",
-    r"--threads|-t=?\d": "how many files are compiled at a time is no matter of the code",
+    r"--threads|-t=?\d": "how many files are compiled at a time does not depend on the code",
     r"--?expt-relaxed-constexpr$": "torchship gives it",
     r"-ccbin": "the compiler is chosen by CXX",
     r"-D(_GLIBCXX_USE_CXX11_ABI|TORCH_EXTENSION_NAME|TORCH_API_INCLUDE_EXTENSION_H)": (

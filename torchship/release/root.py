@@ -25,7 +25,7 @@ def find_root(folder: Path | None = None) -> Path:
     if folder is not None:
         if not (folder / MATRIX_NAME).is_file():
             raise ReleaseError(
-                f"{folder} is no project: it has no {MATRIX_NAME}; name the folder that has one"
+                f"{folder} is not a project: it has no {MATRIX_NAME}; name the folder that has one"
             )
         return folder.resolve()
     current = Path.cwd()

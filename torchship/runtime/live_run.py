@@ -228,8 +228,8 @@ def _dtype_of(name: str) -> torch.dtype:
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):
         raise ValueError(
-            f"DTYPES in smoke.py names {name!r}, which is no dtype of torch {torch.__version__}; "
-            "name those that the op takes, such as float32"
+            f"DTYPES in smoke.py names {name!r}, which is not a dtype of torch "
+            f"{torch.__version__}; name those that the op takes, such as float32"
         )
     return dtype
 

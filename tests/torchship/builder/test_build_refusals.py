@@ -257,5 +257,5 @@ def test_max_jobs_must_be_a_number(
 def test_an_architecture_that_nvcc_lacks_is_refused(tmp_path: Path) -> None:
     home = a_toolkit(tmp_path, "13.0")
     env = environment(CUDA_HOME=str(home), TORCH_CUDA_ARCH_LIST="1.0")
-    with pytest.raises(BuildError, match=r"'1\.0' is no CUDA architecture that this compiler"):
+    with pytest.raises(BuildError, match=r"'1\.0' is not a CUDA architecture that this compiler"):
         plan(BuildRequest(tmp_path, PROJECT, kernels=("cuda13",), env=env))

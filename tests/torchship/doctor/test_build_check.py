@@ -329,3 +329,27 @@ def test_the_report_names_each_finding_with_its_code_and_cure(
     report = json.loads(capsys.readouterr().out)
     assert not report["ready"]
     assert {"TD803", "TD805"} <= {finding["code"] for finding in report["findings"]}
+
+
+@pytest.mark.parametrize(
+    ("compiler", "setup", "code", "closing"),
+    [
+        ("12.2.0", "import setuptools\n", 0, "nothing was found that breaks a build"),
+        ("12.2.0", "import torch\n", 0, "only what a note says may break a build"),
+        ("7.5.0", "import torch\n", 1, "the build would fail"),
+    ],
+)
+def test_the_last_line_says_what_will_become_of_the_build(
+    machine: Machine,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    compiler: str,
+    setup: str,
+    code: int,
+    closing: str,
+) -> None:
+    monkeypatch.setattr(build_check, "Machine", lambda **_: machine)
+    (machine.folder / "setup.py").write_text(setup)
+    make_gcc(Path(machine.env["PATH"]) / "g++", compiler)
+    assert build_check.main(runtime_of(None), as_json=False) == code
+    assert capsys.readouterr().out.splitlines()[-1] == closing

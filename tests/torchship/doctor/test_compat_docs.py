@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import fault_classes
 import pytest
-import troubleshooting_page
 
 from measurements.foreign_table import interpreter_table
 from measurements.foreign_table import table as foreign_table
@@ -18,14 +18,14 @@ REPO = Path(__file__).resolve().parents[3]
 FAULTS = [value for value in vars(faults).values() if isinstance(value, faults.Fault)]
 
 
-def test_the_troubleshooting_page_describes_every_class_under_its_name() -> None:
+def test_the_fault_classes_describes_every_class_under_its_name() -> None:
     named = {fault: fault.title for fault in FAULTS}
-    assert list(troubleshooting_page.TITLES.items()) == list(named.items())
+    assert list(fault_classes.TITLES.items()) == list(named.items())
 
 
 def test_there_are_fifteen_classes_in_order() -> None:
     assert list(range(1, 16)) == FAULTS
-    assert {*troubleshooting_page.PROOFS.values()} == {"injected", "GPU machine", "simulated"}
+    assert {*fault_classes.PROOFS.values()} == {"injected", "GPU machine", "simulated"}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The classes of docs/fails/troubleshooting.md, made to happen for real on this machine.
+"""The classes of docs/fails/codes/index.md, made to happen for real on this machine.
 
 For each: what the user would see without a checker (the dynamic linker, Python, pip or nvcc really
 say it), that the text is classified, and that the judge or the builder says the class beforehand,
@@ -18,8 +18,8 @@ import venv
 from collections.abc import Callable
 from pathlib import Path
 
+import fault_classes
 import pytest
-import troubleshooting_page
 from new_projects import make
 from processes import Forks
 from shared_objects import shared_object
@@ -305,7 +305,7 @@ def test_every_class_has_its_proof() -> None:
     places = ("torchship/doctor", "torchship/runtime", "compat")
     files = [tests / place / name for place in places for name in PROVING_TESTS]
     sources = {path.name: path.read_text() for path in files if path.exists()}
-    for fault, proof in troubleshooting_page.PROOFS.items():
+    for fault, proof in fault_classes.PROOFS.items():
         if proof == "injected":
             named = f"def test_{fault}_" in sources["test_compat_faults.py"] or (
                 fault == faults.REGISTERED_TWICE

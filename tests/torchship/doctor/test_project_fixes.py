@@ -19,9 +19,9 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import fault_classes
 import pytest
 import rendered_client
-import troubleshooting_page
 from new_projects import make
 from shared_objects import GLUE_RECORD, KERNELS_RECORD, fake_torch, shared_object
 from sick_environment import carries_out
@@ -389,4 +389,4 @@ def test_every_class_has_its_cure_carried_out() -> None:
         for n in names.split("_")
         if n
     }
-    assert tested == {n for n, proof in troubleshooting_page.PROOFS.items() if proof == "injected"}
+    assert tested == {n for n, proof in fault_classes.PROOFS.items() if proof == "injected"}

@@ -30,7 +30,7 @@ MISTAKES = [
     ("    gcc: [9, 14]", "    gcc: [15, 16]", ["no g++ in [15, 16]", "CUDA 12.8"]),
     ("    gcc: [11, 15]", "    gcc: [9, 15]", ["C++20 needs g++ 10"]),
     ("abi: {pypi: 0, conda: 1}", "abi: {pypi: 1, conda: 1}", ["torch 2.4", "C++11 ABI 0"]),
-    ('    release: "2.4.1"', '    release: "2.5.1"', ["no release of torch 2.4"]),
+    ('    release: "2.4.1"', '    release: "2.5.1"', ["not a release of torch 2.4"]),
     ('["3.10", "3.11", "3.12"]\n', '["3.10", "3.13"]\n', ["no wheel for Python 3.13"]),
     ('["3.11", "3.12", "3.13", "3.14", "3.15"]', '["3.10"]', ["no wheel for Python 3.10"]),
     ("abi: {pypi: 1, conda: 1}", "abi: {pypi: 1, conda: 0}", ["conda-forge", "ABI 1, got 0"]),

@@ -188,7 +188,7 @@ def test_a_source_distribution_of_the_commit_has_no_fault(checkout, tmp_path) ->
         (
             "tiny_client/__init__.py",
             b"import evil",
-            r"another tiny_client/__init__\.py than commit",
+            r"a tiny_client/__init__\.py that is not that of commit",
         ),
         ("tiny_client/evil.py", b"", r"holds tiny_client/evil\.py, which is not in commit"),
         ("setup.cfg", b"[build_ext]\ndefine = EVIL\n", r"holds setup\.cfg, which is not in"),
@@ -235,12 +235,12 @@ def test_a_shard_without_a_source_distribution_is_refused(shard, try_merge) -> N
 @pytest.mark.parametrize(
     ("members", "reason"),
     [
-        (b"no archive", "no readable source distribution"),
-        ({"../evil": tarfile.REGTYPE}, "no plain file of"),
-        ({"tiny_client-0.1.0/../evil": tarfile.REGTYPE}, "no plain file of"),
-        ({"tiny_client-0.1.0/link": tarfile.SYMTYPE}, "no plain file of"),
-        ({"tiny_client-0.1.0/fifo": tarfile.FIFOTYPE}, "no plain file of"),
-        ({"other-0.1.0/x": tarfile.REGTYPE}, "no plain file of"),
+        (b"no archive", "cannot be read as a source distribution"),
+        ({"../evil": tarfile.REGTYPE}, "not a plain file of"),
+        ({"tiny_client-0.1.0/../evil": tarfile.REGTYPE}, "not a plain file of"),
+        ({"tiny_client-0.1.0/link": tarfile.SYMTYPE}, "not a plain file of"),
+        ({"tiny_client-0.1.0/fifo": tarfile.FIFOTYPE}, "not a plain file of"),
+        ({"other-0.1.0/x": tarfile.REGTYPE}, "not a plain file of"),
     ],
 )
 def test_a_source_distribution_that_is_no_archive_of_files_is_refused(
@@ -276,7 +276,7 @@ def test_a_source_distribution_that_unpacks_to_more_than_the_limit_is_refused(
         (
             {"tiny_client/__init__.py": b"1"},
             {},
-            r"another tiny_client/__init__\.py than the source",
+            r"a tiny_client/__init__\.py that is not the source",
         ),
         ({"tiny_client/lib/evil.bin": b""}, {}, r"holds tiny_client/lib/evil\.bin"),
         ({"evil.pth": b"import evil"}, {}, r"holds evil\.pth"),
@@ -320,7 +320,7 @@ def test_sources_that_name_the_engine_get_that_of_this_tool() -> None:
     }
     wheel = Wheel("tiny_client", "0.1.0", "py3-none-any", files, {})
     (problem,) = wheel_problems(wheel, {}, SETTINGS.project)
-    assert "another tiny_client/engine/judge/text.py" in problem
+    assert "a tiny_client/engine/judge/text.py that is not" in problem
 
 
 # Cells that failed after they were packed.

@@ -141,7 +141,7 @@ def test_a_good_wheel_has_no_problem() -> None:
         (WHEEL._replace(files={**WHEEL.files, "other/x.py": b""}), "outside of the package"),
         (WHEEL._replace(files={**WHEEL.files, "my_tool/x.so": b""}), "is a compiled file"),
         (WHEEL._replace(files={**WHEEL.files, "my_tool/x": b"\x7fELF"}), "is a compiled file"),
-        (WHEEL._replace(files={**WHEEL.files, "my_tool/x.py": b"def"}), "is no valid Python"),
+        (WHEEL._replace(files={**WHEEL.files, "my_tool/x.py": b"def"}), "is not valid Python"),
     ],
 )
 def test_a_fault_of_a_wheel_is_named(wheel, problem) -> None:

@@ -195,7 +195,7 @@ def test_a_python_that_is_new_gets_a_row_for_each_torch(world, matrix, wheel, mo
 def test_what_is_no_wheel_is_refused(world, matrix, console, tmp_path) -> None:
     path = tmp_path / "tiny_client.whl"
     path.write_text("no zip")
-    with pytest.raises(ReleaseError, match="no readable wheel"):
+    with pytest.raises(ReleaseError, match="cannot be read as a wheel"):
         world.verify(path, targets(matrix))
 
 

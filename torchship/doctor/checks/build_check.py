@@ -336,7 +336,7 @@ def _check_compiler(machine: Machine, toolkit: Toolkit | None) -> Finding:
             code=codes.HOST_COMPILER,
             observed=label,
             needed=requirement,
-            why=f"{label} is no GCC, so it was not compared with nvcc",
+            why=f"{label} is not GCC, so it was not compared with nvcc",
         )
     observed = f"{label} {dotted(version)}"
     if newest is not None and version[0] > newest:

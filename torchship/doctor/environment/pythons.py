@@ -52,7 +52,7 @@ def ask(python: str, *, found_by: str = "") -> Interpreter:
         facts = json.loads(answer[start + len(_MARK) :].partition("\n")[0]) if start >= 0 else None
     if not isinstance(facts, dict):
         raise InterpreterError(
-            f"{program} did not tell its facts within {_SECONDS:g} s: it is no Python 3.7 or "
+            f"{program} did not tell its facts within {_SECONDS:g} s: it is not Python 3.7 or "
             "newer, or its environment is broken. "
             "Name an interpreter that runs: --python /env/bin/python"
         )
@@ -71,7 +71,7 @@ def _program(python: str) -> str:
             if os.path.isfile(program):  # noqa: PTH113
                 return program
         raise InterpreterError(
-            f"{python} is no environment: it has no {_IN_PREFIX[0]}. "
+            f"{python} is not an environment: it has no {_IN_PREFIX[0]}. "
             "Name the interpreter: --python /env/bin/python"
         )
     return python

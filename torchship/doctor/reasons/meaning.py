@@ -47,7 +47,7 @@ class Meaning(Record):
     code: Code
     why: str
     fix: str
-    fault: int | None = None  #: the class of docs/fails/troubleshooting.md
+    fault: int | None = None  #: the class in docs/fails/codes/index.md
 
 
 def meaning_of(code: str) -> Meaning:
@@ -203,7 +203,8 @@ def _describe(symbol: str, torch: TorchInstall | None) -> str:
     sentence = f"{printable(symbol[:_MAX_SHOWN])} is {name}" if name else printable(symbol)
     minors = symbol_range(symbol)
     if minors is not None:
-        sentence += f"; of the measured torches, {_describe_range(*minors)} have it"
+        known = f"torch {dotted(min(LAYOUTS))} to {dotted(max(LAYOUTS))}"
+        sentence += f"; of {known}, {_describe_range(*minors)} have it"
     if torch is not None and torch.root != NOWHERE and is_symbol_of_torch(symbol.encode()):
         here = "has it" if _defines(torch, symbol) else "does not have it"
         sentence += f"; torch {torch.version} {here}"

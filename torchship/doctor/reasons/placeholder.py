@@ -123,8 +123,8 @@ def _another_project(case: Case, package: Distribution) -> Finding:
     name = f"{package.name} {package.version}"
     return case.finding(
         codes.NAME_ALONE,
-        f"{name} is another project than the torch extension of that name: no file of it imports "
-        "torch, and it has no binary",
+        f"{name} is not the torch extension of that name, but another project: none of its files "
+        "imports torch, and it has no binary",
         observed=name,
         needed=f"the torch extension {package.name}",
         fix=_from_elsewhere(package),

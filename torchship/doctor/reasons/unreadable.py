@@ -76,8 +76,7 @@ def _of_another_python(case: Case, package: Distribution, listed: Listed | None)
     asks = f"; it requires Python {wanted}" if is_excluded else ""
     return case.finding(
         codes.PACKAGE_OF_ANOTHER_PYTHON,
-        f"{package.name} {package.version} is written in the language of another Python than "
-        f"{here}{asks}",
+        f"{package.name} {package.version} is not written in the language of Python {here}{asks}",
         needed=f"Python {wanted}" if is_excluded else "the Python that it is written for",
         fix=fixes.other_release(
             f"install a release of {package.name} for Python {dotted(case.runtime.python[:2])}, or "

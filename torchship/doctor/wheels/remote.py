@@ -217,4 +217,4 @@ def _addresses_in_json(content: bytes) -> list[str]:
         files = json.loads(content).get("files", ())
         return [str(file["url"]) for file in files[:_MAX_LINKS] if isinstance(file, dict)]
     except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
-        raise RemoteError("the page is no list of files (PEP 691)") from error
+        raise RemoteError("the page is not a list of files (PEP 691)") from error

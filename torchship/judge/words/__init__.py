@@ -4,6 +4,6 @@ In come findings, verdicts, or a message of the dynamic linker or of Python; out
 a code.
 
 Begin with `codes.py`: each kind of finding has a stable code, and some have a class of `faults.py`,
-which is a chapter of the page on troubleshooting. `messages.py` tells which code a message has.
+listed on the page of all codes. `messages.py` tells which code a message has.
 `render.py` prints reports, in which it shortens private folders.
 """

@@ -1,7 +1,7 @@
 """A stable code for each kind of finding; docs/fails/codes describes each.
 
-A rule may have a code of its own beside it, such as TD509; `rules.CODES` has them all, and the list
-in docs/fails/codes/index.md shows which number is free.
+A new rule has its code beside it, such as TD509, with the sentences of its page; `rules.CODES` has
+them all, and the list in docs/fails/codes/index.md shows which number is free.
 
 A code keeps its meaning for ever: workflows and allow-lists name it. A kind that is no longer
 found keeps its code, and no code is given twice.
@@ -13,6 +13,7 @@ packages around their binaries. TD8xx: compiling. TD9xx: the doctor itself.
 
 from __future__ import annotations
 
+from ..project import Record
 from . import faults
 from .faults import Fault
 
@@ -22,8 +23,9 @@ class Code(str):
 
     __slots__ = ("fault", "fix", "heading", "is_fatal_in_cache", "why")
     heading: str  #: of its page
-    fault: Fault | None  #: the class of the troubleshooting page
-    #: Whether an object in a cache of compiled code is of no use with such a finding.
+    fault: Fault | None  #: one of `faults`
+    #: Whether an object in a cache of compiled code is of no use with such a finding, so that the
+    #: doctor offers to delete it. Not unless a code says so: it may be of use to another Python.
     is_fatal_in_cache: bool
     #: The sentences of its page; "" where the doctor has them in meanings.json.
     why: str
@@ -46,6 +48,16 @@ class Code(str):
         self.why = why
         self.fix = fix
         return self
+
+
+class Message(Record):
+    """One kind of message that people see when an extension fails."""
+
+    example: str  #: as users see it; the heading of its row in docs/fails
+    code: Code
+    pattern: str  #: a regular expression that finds it in a line
+    #: One that must be found in another line, or in the same one; "" if the pattern says enough.
+    also: str = ""
 
 
 TORCH_MISSING = Code("TD101", "torch is not installed", fault=faults.TORCH_NOT_LOADED)
@@ -87,7 +99,7 @@ OTHER_CXX_ABI = Code(
     "TD116", "Built for the other C++ ABI", fault=faults.CXX_ABI, is_fatal_in_cache=True
 )
 WRONG_CXX_FLAG = Code(
-    "TD117", "Compiled with another C++ ABI flag than its record says", fault=faults.CXX_ABI
+    "TD117", "Compiled with a C++ ABI flag that its record does not name", fault=faults.CXX_ABI
 )
 CXX_ABI_UNKNOWN = Code("TD118", "The C++ ABI of this torch cannot be read", fault=faults.CXX_ABI)
 REGISTERED_TWICE = Code(
@@ -181,7 +193,7 @@ CUDA_TORCH_NEEDED = Code(
 )
 OTHER_CUDA = Code(
     "TD402",
-    "Built for another CUDA version than torch",
+    "Built for another CUDA version",
     fault=faults.CUDA_MAJOR,
     is_fatal_in_cache=True,
 )
@@ -247,8 +259,10 @@ HIDDEN_COPY = Code("TD709", "A copy of the package that Python never imports")
 WRITTEN_FOR_ANOTHER_TORCH = Code("TD710", "The package's Python was written for another torch")
 OPTIONAL_PART = Code("TD711", "A part of the package does not work here, and is optional")
 NAME_ALONE = Code("TD712", "A placeholder, or another project of that name")
+PYTHON_TOLD = Code("TD713", "A variable makes Python run the package otherwise than it is written")
+CLASH = Code("TD714", "Two packages work alone, and not both in one process")
 
-NVCC_MISMATCH = Code("TD801", "nvcc has another CUDA version than torch")
+NVCC_MISMATCH = Code("TD801", "nvcc's CUDA version differs from torch's")
 NO_TOOLKIT = Code("TD802", "No CUDA toolkit was found")
 HOST_COMPILER = Code("TD803", "The host compiler is missing, or nvcc or torch does not support it")
 CXX_STANDARD = Code("TD804", "torch's headers need a newer C++ standard")
@@ -273,6 +287,17 @@ RUN_LATER: frozenset[Code] = frozenset(
         TORCH_LACKS_GPU,
         MISCOMPILED_GPU_CODE,
         NUMPY_1_TORCH,
+    }
+)
+
+#: Notes with these codes say on what an acceptance rests. Who sees an object work need not know it.
+GROUNDS: frozenset[Code] = frozenset(
+    {
+        VOUCHED,
+        SAME_LAYOUT,
+        LOADED_BY_PYTHON,
+        LIBSTDCXX_UNKNOWN,
+        DRIVER_NEWER_THAN_TORCH,
     }
 )
 

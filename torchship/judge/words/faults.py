@@ -1,4 +1,4 @@
-"""Fifteen classes of faults of torch extensions; docs/fails/troubleshooting.md explains each."""
+"""Fifteen classes of faults of torch extensions; docs/fails/codes/index.md lists them."""
 
 
 class Fault(int):
@@ -22,7 +22,7 @@ CPU_ONLY_BINARY = Fault(7, "A CPU-only extension on CUDA tensors")
 PACKAGE_FILES = Fault(8, "Stale or duplicate files, or a source folder in the way")
 TORCH_NOT_LOADED = Fault(9, "The extension was loaded before torch, or torch is missing")
 SYSTEM_LIBRARIES = Fault(10, "libstdc++ or glibc too old")
-NVCC_MISMATCH = Fault(11, "nvcc has another CUDA version than torch")
+NVCC_MISMATCH = Fault(11, "nvcc's CUDA version differs from torch's")
 TOOLCHAIN = Fault(12, "No toolkit, or a host compiler too new or too old")
 BUILD_ISOLATION = Fault(13, "Build isolation")
 UNKNOWN_ARCH = Fault(14, "No GPU at build time, or an unknown architecture")

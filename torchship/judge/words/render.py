@@ -25,9 +25,12 @@ from ..records import (
 from ..rules.cuda import driver_cuda
 from ..text import printable
 from ..verdict.selection import Selection
+from . import codes
 
 MARKS = {OK: "ok", NOTE: "note", REJECTED: "NO", UNKNOWN: "?", NOT_LOOKED_AT: "-"}
 _LEAST_WIDTH, _MOST_WIDTH = 60, 100
+#: Of the last column of a table, below which its cells get lines of their own.
+_LEAST_COLUMN = 30
 
 
 def shorten(message: str, prefix: str = sys.prefix) -> str:
@@ -94,26 +97,31 @@ def _plain(value: object, prefix: str) -> object:
 
 
 def width() -> int:
-    """The columns of the terminal, within bounds; where none is written to, the most."""
-    if not sys.stdout.isatty():
+    """The columns of the terminal, or those that COLUMNS names, within bounds; else the most."""
+    if not (sys.stdout.isatty() or os.environ.get("COLUMNS")):
         return _MOST_WIDTH
     return max(_LEAST_WIDTH, min(_MOST_WIDTH, shutil.get_terminal_size().columns))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], prefix: str = sys.prefix) -> str:
-    """A table as text: every column but the last is as wide as its widest cell; the last wraps.
-    Its cells are shortened."""
+    """A table as text: every column but the last is as wide as its widest cell; the last wraps,
+    and stands below the others where they leave it no room. Its cells are shortened."""
     lines = [tuple(header), *(tuple(shorten(cell, prefix) for cell in row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header) - 1)]
     indent = sum(widths) + 2 * len(widths)
     columns = width()
-    room = max(30, columns - indent)
-    out = []
+    is_below = columns - indent < _LEAST_COLUMN
+    last_indent = 4 if is_below else indent
+    out: list[str] = []
     for number, line in enumerate(lines):
         start = "".join(f"{cell:<{wide}}  " for cell, wide in zip(line, widths, strict=False))
-        wrapped = textwrap.wrap(line[-1], room, break_on_hyphens=False) or [""]
-        out.append((start + wrapped[0]).rstrip())
-        out += [" " * indent + rest for rest in wrapped[1:]]
+        last = textwrap.wrap(line[-1], columns - last_indent, break_on_hyphens=False)
+        if is_below and number == 0:
+            last = []  # what stands below the others needs no heading
+        elif not is_below:
+            start += "".join(last[:1])
+            last = last[1:]
+        out += [start.rstrip(), *(" " * last_indent + rest for rest in last)]
         if number == 0:
             out.append("-" * min(columns, max(len(out[0]), indent + 20)))
     return "\n".join(out)
@@ -180,11 +188,17 @@ def selection_table(selection: Selection) -> str:
     return table(("binary", "result", "why"), rows)
 
 
+def notes_of(verdict: Verdict) -> tuple[Finding, ...]:
+    """What people should know of an object though it works."""
+    notes = (f for f in verdict.findings if f.status == NOTE and f.why)
+    return tuple(finding for finding in notes if finding.code not in codes.GROUNDS)
+
+
 def summary(verdict: Verdict) -> str:
     """The remarks of an accepted verdict; without remarks, a description of the binary."""
-    notes = [finding.why for finding in verdict.findings if finding.status == NOTE and finding.why]
-    if notes:
-        return "; ".join(notes)
+    remarks = [f"{f.why} ({f.code})" for f in verdict.findings if f.status == NOTE and f.why]
+    if remarks:
+        return "; ".join(remarks)
     record = verdict.binary.record
     if record is None:
         return "nothing speaks against it"
@@ -199,8 +213,23 @@ def cause_text(finding: Finding | None) -> str:
     """The cause, the observed and needed values, and the fix; "" without a finding."""
     if finding is None:
         return ""
-    lines = (f"cause:    {finding.why or finding.dimension}", *finding.lines)
-    return "\n".join(map(shorten, lines))
+    cause = f"cause:    {finding.why or finding.dimension}"
+    return "\n".join(map(_hanging, map(shorten, (cause, *finding.lines))))
+
+
+def _hanging(line: str) -> str:
+    """A line of a label and a sentence within the width; a command stays whole, to be copied."""
+    if line.startswith("to fix:"):
+        return line
+    label = line.partition(":")[0]
+    indent = " " * (len(line) - len(line[len(label) + 1 :].lstrip()))
+    return textwrap.fill(
+        line,
+        width(),
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def verdict_text(verdict: Verdict) -> str:
@@ -217,5 +246,8 @@ def verdict_text(verdict: Verdict) -> str:
     if not verdict.accepted:
         lines.append(cause_text(verdict.cause))
     else:
-        lines += [f"note: {shorten(f.why)}" for f in verdict.findings if f.status == NOTE and f.why]
+        for finding in verdict.findings:
+            if finding.status == NOTE and finding.why:
+                lines.append(f"note: {shorten(finding.why)} ({finding.code})")
+                lines += [f"      to fix: {shorten(str(finding.fix))}"] * bool(finding.fix)
     return "\n".join(lines)

@@ -131,7 +131,7 @@ def _stable(matrix: Matrix) -> Problems:
 def _torch(minor: str, torch: Torch, matrix: Matrix) -> Problems:
     where: Loc = ("torch", minor)
     if not torch.release.startswith(minor + "."):
-        yield (*where, "release"), f"{torch.release} is no release of torch {minor}"
+        yield (*where, "release"), f"{torch.release} is not a release of torch {minor}"
     yield from _pythons(minor, torch, matrix)
     abi1 = Version(facts_of(matrix.platform).first_abi1)
     if torch.abi.pypi != int(Version(minor) >= abi1):

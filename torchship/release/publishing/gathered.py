@@ -48,7 +48,7 @@ def read_manifest(folder: Path) -> Dist:
         }
         sources = (manifest["package"], manifest["version"], manifest["commit"])
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        refuse(f"{path}: is no whole manifest ({error}); build again")
+        refuse(f"{path}: the manifest is not whole ({error}); build again")
     return Dist(folder=folder, sources=sources, files=files)
 
 

@@ -70,7 +70,7 @@ def binary_problems(
         if path not in expected or entry is None:
             problems.append(f"holds {path}, which no cell of the manifest made")
         elif hashlib.sha256(data).hexdigest() != entry.sha256:
-            problems.append(f"holds another {path} than the manifest says")
+            problems.append(f"holds a {path} that is not the manifest's")
     yield from problems
     if not problems and wheel.binaries and (found := commits(wheel)) != [manifest.commit]:
         yield f"holds binaries of commit {', '.join(found)}, the manifest says {manifest.commit}"
@@ -97,13 +97,13 @@ def read_sdist(path: Path, project: Project) -> dict[str, bytes]:
                 content = archive.extractfile(member) if is_new_file and bytes_left >= 0 else None
                 if content is None:
                     raise ReleaseError(
-                        f"{path.name}: holds {member.name!r}, which is no plain file of {top}, is "
-                        "there twice or is too large; build it again"
+                        f"{path.name}: holds {member.name!r}, which is not a plain file of {top}, "
+                        "is there twice or is too large; build it again"
                     )
                 files[name] = content.read()
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
         raise ReleaseError(
-            f"{path.name}: is no readable source distribution ({error}); build it again"
+            f"{path.name}: cannot be read as a source distribution ({error}); build it again"
         ) from error
     return files
 
@@ -150,7 +150,7 @@ def sdist_problems(
             if name not in committed:
                 yield f"holds {name}, which is not in commit {commit}"
             elif committed[name] != git_hash(data, digits=len(committed[name])):
-                yield f"has another {name} than commit {commit}"
+                yield f"has a {name} that is not that of commit {commit}"
 
 
 def _package_in_sources(project: Project) -> str:
@@ -183,7 +183,7 @@ def wheel_problems(wheel: Wheel, sources: Mapping[str, bytes], project: Project)
         if original is None:
             yield f"holds {name}, which the source distribution lacks"
         elif original != wheel.files[name]:
-            yield f"has another {name} than the source distribution"
+            yield f"has a {name} that is not the source distribution's"
     for name in sorted(wheel.info.keys() - WHEEL_METADATA):
         if name.startswith("licenses/"):
             continue

@@ -221,7 +221,8 @@ def parse(path: Path) -> Manifest:
         ) from error
     except (ValidationError, UnicodeDecodeError) as error:
         raise ReleaseError(
-            f"{path}: is no whole manifest ({_first_problem(error)}); delete it and build again"
+            f"{path}: the manifest is not whole ({_first_problem(error)}); delete it, and build "
+            "again"
         ) from error
 
 

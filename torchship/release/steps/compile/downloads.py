@@ -19,7 +19,7 @@ REMEDY = "Is the package index in reach? The tool uses PIP_INDEX_URL and PIP_FIN
 WRONG_HASH = re.compile(r"hash(es)? (mismatch|do not match)|do not match the hashes", re.IGNORECASE)
 TWICE = (
     "The hash of a download was wrong twice: the index, or a proxy before the index, serves "
-    "another file than the announced one; try again later, or name another index in PIP_INDEX_URL"
+    "a file that is not the announced one; try again later, or name another index in PIP_INDEX_URL"
 )
 
 

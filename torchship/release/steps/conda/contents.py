@@ -103,7 +103,9 @@ def _unpack(package: Path, root: Path) -> dict[str, str]:
 
 
 def _unreadable(package: Path, error: Exception) -> ReleaseError:
-    return ReleaseError(f"{package.name}: is no readable conda package ({error}); build it again")
+    return ReleaseError(
+        f"{package.name}: cannot be read as a conda package ({error}); build it again"
+    )
 
 
 def _compare_with_wheel(package: Path, root: Path, files: Mapping[str, str], wheel: Wheel) -> None:

@@ -195,7 +195,7 @@ class BuildPackage(CellStep[Path], FileTask):
             plan.leave_out(
                 cls.kind,
                 cell,
-                f"conda-forge's pytorch {cell.torch_minor} has another C++ ABI than this glue",
+                f"conda-forge's pytorch {cell.torch_minor} and this glue have different C++ ABIs",
             )
             return None
         base = BaseChannel.plan(cell, plan)

@@ -123,7 +123,7 @@ def read_wheel(path: Path) -> Wheel:
         record = entries.pop(f"{inside}RECORD").decode()
         listed = {name: value for name, value, _ in csv.reader(record.splitlines()) if value}
     except UNREADABLE as error:
-        raise ReleaseError(f"{path}: is no readable wheel ({error}); delete it") from error
+        raise ReleaseError(f"{path}: cannot be read as a wheel ({error}); delete it") from error
     entries = {name: data for name, data in entries.items() if not name.endswith("/")}
     hashes = {name: f"sha256={_hash(data)}" for name, data in entries.items()}
     names = {*listed, *hashes}

@@ -103,7 +103,7 @@ def _problems_of_files(wheel: Wheel, tool: Tool) -> Iterator[str]:
         elif data.startswith(b"\x7fELF") or name.endswith((".so", ".pyc")):
             yield f"{name} is a compiled file"
         elif name.endswith(".py") and not _is_python(data):
-            yield f"{name} is no valid Python"
+            yield f"{name} is not valid Python"
 
 
 def _is_python(data: bytes) -> bool:

@@ -8,7 +8,7 @@
 
 namespace PROJECT_NAMESPACE {
 
-using Execution = PROJECT_SYMBOL(execution);  // a CUDA device and stream, or the CPU's threads
+using Execution = PROJECT_SYMBOL(execution);  // a CUDA stream, or the CPU's threads
 
 struct Arguments {
   int32_t dtype;  // torch's code for the type of x and y
@@ -19,8 +19,8 @@ struct Arguments {
 };
 
 struct Kernels {
-  PROJECT_SYMBOL(table_head) head;  // the number above, the size of the table, and the device
-  const char* (*scale)(const Arguments*, const Execution*);  // returns NULL, or an error's text
+  PROJECT_SYMBOL(table_head) head;  // the number, the table's size, the device
+  const char* (*scale)(const Arguments*, const Execution*);  // NULL, or an error's text
 };
 
 }  // namespace PROJECT_NAMESPACE

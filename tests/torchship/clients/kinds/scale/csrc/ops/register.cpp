@@ -16,8 +16,9 @@ struct Scale {
     Calls::Guard::input(x, "x", device);  // on the device, and contiguous
     const typename Torch::DeviceGuard device_guard(x);
     const Tensor y = Torch::empty_like(x);
-    const Arguments arguments = {Torch::scalar_type(x), Torch::numel(x), factor, Torch::data(x),
-                                 Torch::data(y)};
+    const auto dtype = Torch::scalar_type(x);
+    const auto count = Torch::numel(x);
+    const Arguments arguments = {dtype, count, factor, Torch::data(x), Torch::data(y)};
     const Execution execution = Calls::execution(x);
     Calls::check(Calls::kernels().scale(&arguments, &execution));
     return y;

@@ -17,10 +17,12 @@ const char* scale(const Arguments* arguments, const Execution* execution) {
   const DeviceScope device(execution->device_index);
   return dispatch_floating(arguments->dtype, [&](auto zero) {
     using T = decltype(zero);
+    const auto* const x = static_cast<const T*>(arguments->x);
+    auto* const y = static_cast<T*>(arguments->y);
+    const auto factor = static_cast<compute_t<T>>(arguments->factor);
+    const auto stream = static_cast<cudaStream_t>(execution->stream);
     const auto blocks = static_cast<unsigned>((arguments->count + 255) / 256);
-    scale_elements<T><<<blocks, 256, 0, static_cast<cudaStream_t>(execution->stream)>>>(
-        static_cast<const T*>(arguments->x), static_cast<T*>(arguments->y), arguments->count,
-        static_cast<compute_t<T>>(arguments->factor));
+    scale_elements<T><<<blocks, 256, 0, stream>>>(x, y, arguments->count, factor);
     return error_text("scale_elements", cudaGetLastError());
   });
 }
