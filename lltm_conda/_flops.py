@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -108,8 +109,11 @@ def register() -> None:
     """Registers the formulas: with the counter if it is loaded, else once it counts.
 
     An import of the counter imports triton where it is installed, which takes longer than all of
-    this package, and nearly nobody counts operations.
+    this package, and nearly nobody counts operations. Before torch 2.6 it does not, and the
+    counter asks no op, so there it is imported at once.
     """
+    if torch.__version__ < "2.6":
+        import_module(_COUNTER)
     if _COUNTER in sys.modules:
         _register_with(sys.modules[_COUNTER])
     for op in _formulas():

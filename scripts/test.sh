@@ -35,7 +35,7 @@ while (($#)); do
   shift
 done
 
-step() { printf '\n== %s, at %d s\n' "$1" "$SECONDS"; }
+step() { printf '\n== %s (after %d s)\n' "$1" "$SECONDS"; }
 
 step "environment"
 env=$(scripts/test_env.sh ${torch:+"$torch"})

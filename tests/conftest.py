@@ -53,10 +53,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (item.path not in long, item.path.parent.name != "release"))
 
 
+# Thousands of tests and their modules stay, so the garbage collector passes over them.
+gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    """Lets the garbage collector pass over thousands of tests and their modules, which stay."""
+    """Lets it collect from now on."""
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="module")

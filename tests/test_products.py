@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
 import zipfile
 from pathlib import Path
@@ -12,6 +12,7 @@ import pytest
 REPO = Path(__file__).resolve().parents[1]
 sys.path.append(str(REPO / "tests" / "torchship"))
 
+from processes import Forks  # noqa: E402
 from tool_wheels import (  # noqa: E402
     FOLDERS,
     build_wheel,
@@ -68,7 +69,7 @@ def test_the_wheel_of_lltm_has_a_module_of_its_distributions_name(
     assert [*wheel_problems(packed, sources, PROJECT)] == []
 
 
-def test_a_module_of_the_distributions_name_has_the_public_names() -> None:
+def test_a_module_of_the_distributions_name_has_the_public_names(forked: Forks) -> None:
     """An extension or a package called lltm in the same folder would come before the module."""
     code = (
         "import lltm, lltm_conda\n"
@@ -76,4 +77,5 @@ def test_a_module_of_the_distributions_name_has_the_public_names() -> None:
         "assert lltm.__all__ == names and not hasattr(lltm, '__path__')\n"
         "assert all(getattr(lltm, name) is getattr(lltm_conda, name) for name in names)\n"
     )
-    subprocess.run([sys.executable, "-P", "-c", code], cwd="/", check=True)
+    run = forked.run(code, cwd=Path("/"), env=dict(os.environ))
+    assert run.returncode == 0, run.stderr

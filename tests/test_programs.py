@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[1]
@@ -50,3 +51,23 @@ def test_no_program_imports_from_the_tests() -> None:
                 if name.partition(".")[0] in tests
             ]
     assert importing == []
+
+
+#: The folders of the checkout whose modules are run by name.
+RUN_BY_NAME = "benchmarks|docs|measurements|scripts|torchship"
+
+
+def test_every_module_that_is_run_by_name_exists() -> None:
+    """In pages, in docstrings, and in programs that start it: `("-m", "docs._ext.page_tables")`."""
+    started = re.compile(rf"-m(?: |\", \")((?:{RUN_BY_NAME})\b[\w.]*\w)")
+    folders = ("benchmarks", "docs", "measurements", "scripts", "torchship", ".github", ".ci")
+    files = [*REPO.glob("*.md"), *(path for name in folders for path in (REPO / name).rglob("*"))]
+    missing = {}
+    for path in files:
+        if path.suffix not in (".md", ".py", ".sh", ".yml") or not path.is_file():
+            continue
+        for name in started.findall(path.read_text(encoding="utf-8")):
+            file = REPO / name.replace(".", "/")
+            if not (file.with_suffix(".py").is_file() or (file / "__main__.py").is_file()):
+                missing[name] = str(path.relative_to(REPO))
+    assert missing == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import http.server
+import itertools
 import json
 import os
 import re
@@ -76,10 +77,11 @@ def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
     context.close()
 
 
+#: Each screen and each scheme; the two others are under `slow`.
+QUICK = (("wide", "light"), ("narrow", "dark"))
 WAYS = [
-    pytest.param((screen, scheme), id=f"{screen}-{scheme}")
-    for screen in SCREENS
-    for scheme in SCHEMES
+    pytest.param(way, id="-".join(way), marks=[] if way in QUICK else [pytest.mark.slow])
+    for way in itertools.product(SCREENS, SCHEMES)
 ]
 
 

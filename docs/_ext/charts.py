@@ -18,9 +18,6 @@ from benchmarks import schema
 from benchmarks.compare import OURS, PASSES, groups, speedup
 from measurements import storage
 from measurements.storage import RESULTS
-from torchship.judge.reading.layouts import HARMLESS, LAYOUTS
-from torchship.judge.records import dotted
-from torchship.release.matrix import load as build_matrix
 
 from .canvas import Canvas, Colours
 
@@ -292,50 +289,6 @@ def draw_words(colours: Colours) -> Figure:
     by_step.set_ylabel("training loss, mean of 50 steps", fontsize=8.5)
     legend(figure, colours, *by_step.get_legend_handles_labels(), columns=len(WORD_MODELS))
     return figure
-
-
-def draw_abis(colours: Colours) -> Figure:
-    """What changes from one torch to the next, and which of our glue serves each."""
-    matrix = build_matrix.load(DOCS.parent / "build_matrix.yaml")
-    torches = {minor_of(name): torch for name, torch in matrix.torch.items()}
-    rows = {
-        "C++ ABI, PyPI": [f"ABI {torch.abi.pypi}" for torch in torches.values()],
-        "C++ ABI, conda-forge": [f"ABI {torch.abi.conda}" for torch in torches.values()],
-        "CUDA of PyPI's build": [
-            torch.cuda.version if torch.cuda else "CPU" for torch in torches.values()
-        ],
-        "class layout": _layouts([*torches]),
-        "our glue": [
-            f"aten{minor[0]}{minor[1]}" if torch.aten else "stable210, for every later torch too"
-            for minor, torch in torches.items()
-        ],
-    }
-    fills = {"our glue": "good"}
-    figure = Figure(figsize=(7.6, 2.9), layout="constrained")
-    left = 2.7
-    canvas = Canvas.clear(
-        figure.subplots(), colours, width=left + len(torches), height=len(rows) + 0.8
-    )
-    style = {"color": colours["text"], "fontsize": 8.5, "va": "center"}
-    canvas.axes.text(left - 0.15, len(rows) + 0.4, "torch", ha="right", **style)
-    for column, minor in enumerate(torches):
-        canvas.label((left + column + 0.48, len(rows) + 0.4), dotted(minor), size=8.5)
-    for row, (name, values) in enumerate(reversed(rows.items())):
-        canvas.axes.text(left - 0.15, row + 0.5, name, ha="right", **style)
-        for run in neighbours(values):
-            place = (left + run.first, row + 0.1, run.last - run.first + 0.94, 0.8)
-            canvas.box(place, run.value, fill=fills.get(name, "ground"), size=7.5)
-    return figure
-
-
-def _layouts(minors: list[tuple[int, int]]) -> list[str]:
-    """A number for each layout: equal numbers for torches whose classes are laid out alike."""
-    kinds = [
-        tuple(value for field, value in LAYOUTS[minor].items() if field not in HARMLESS)
-        for minor in minors
-    ]
-    order = [*dict.fromkeys(kinds)]
-    return [f"no. {order.index(kind) + 1}" for kind in kinds]
 
 
 def times(ratio: float) -> str:

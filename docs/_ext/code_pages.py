@@ -1,21 +1,28 @@
-"""Writes a page for each code that has a message, one page for the others, and two lists.
+"""Writes the list of rules, a page for each code that has a message, one for the others, and lists.
 
     python -m docs._ext.code_pages
 
-The codes are those of torchship/judge/words/codes.py and of the rules, the words their own or
-those of meanings.json, the messages those of messages.py. What stands between two comments in a
-page, such as its commands, is written by hand there and kept.
-tests/torchship/doctor/test_doctor_messages.py compares what is written with them.
+The rules are those of the modules in torchship/judge/rules, by their ranks; the list of them is in
+`__init__.py` there, since an import of a package looks into no folder. The codes are those of
+torchship/judge/words/codes.py and of the rules, the words their own or those of meanings.json, the
+messages those of messages.py. What stands between two comments in a page, such as its commands,
+is written by hand there and kept.
+tests/torchship/doctor/test_doctor_messages.py and test_rules.py compare what is written with them.
 """
 
 from __future__ import annotations
 
 import json
+import pkgutil
 import re
+import subprocess
+import sys
+from importlib import import_module
 from pathlib import Path
 
 from torchship.doctor.reasons import meaning
-from torchship.judge.rules import CODES
+from torchship.judge import rules
+from torchship.judge.rules import CODES, Rule
 from torchship.judge.words import codes, faults, messages
 
 DOCS = Path(__file__).resolve().parents[1]
@@ -27,6 +34,10 @@ CODES_INDEX = FOLDER / "index.md"
 BEGIN = "<!-- {}:begin, written by docs/_ext/code_pages.py -->\n"
 END = "<!-- {}:end -->\n"
 BY_HAND = re.compile(r"<!-- by hand:begin -->\n.*?<!-- by hand:end -->\n", re.DOTALL)
+RULES_FILE = Path(rules.__file__)
+RULES_BEGIN = "# rules:begin, written by docs/_ext/code_pages.py from the modules of this folder\n"
+RULES_END = "# rules:end\n"
+WIDTH = 100  # of a line, as ruff has it
 GROUPS = {
     "1": "torch and its ABI",
     "2": "Files, packages and Python",
@@ -201,7 +212,48 @@ def pages() -> dict[Path, str]:
     return content
 
 
+def rules_found() -> dict[str, Rule]:
+    """The rules in the modules of their folder, such as `host.GLIBC`, by their ranks."""
+    found: dict[str, Rule] = {}
+    for module in pkgutil.iter_modules(rules.__path__):
+        names = vars(import_module(f"{rules.__name__}.{module.name}"))
+        found |= {f"{module.name}.{n}": rule for n, rule in names.items() if type(rule) is Rule}
+    by_rank: dict[int, str] = {}
+    for name, rule in found.items():
+        other = by_rank.setdefault(rule.rank, name)
+        if other != name:
+            sys.exit(f"{name} and {other} have one rank, {rule.rank}: give one of them another")
+    return {name: found[name] for _, name in sorted(by_rank.items())}
+
+
+def list_of_rules() -> str:
+    """The module with the list of rules, as it is to be."""
+    names = [*rules_found()]
+    modules = sorted({name.partition(".")[0] for name in names})
+    line = f"from . import {', '.join(modules)}"
+    if len(line) > WIDTH:
+        line = "\n".join(["from . import (", *(f"    {name}," for name in modules), ")"])
+    content = [
+        line,
+        "from .rule import Rule as Rule",
+        "",
+        "#: By their ranks.",
+        "RULES: tuple[Rule, ...] = (",
+        *(f"    {name}," for name in names),
+        ")",
+    ]
+    begin, end = RULES_BEGIN, RULES_END
+    before, _, rest = RULES_FILE.read_text(encoding="utf-8").partition(begin)
+    return f"{before}{begin}{chr(10).join(content)}\n{end}{rest.partition(end)[2]}"
+
+
 def main() -> None:
+    right = list_of_rules()
+    if right != RULES_FILE.read_text(encoding="utf-8"):
+        RULES_FILE.write_text(right, encoding="utf-8")
+        # This process has imported the old list, and its codes.
+        subprocess.run([sys.executable, "-m", "docs._ext.code_pages"], check=True)
+        return
     FOLDER.mkdir(exist_ok=True)
     written = pages()
     for path in FOLDER.glob("*.md"):

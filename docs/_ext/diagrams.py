@@ -60,8 +60,8 @@ def draw_objects(colours: Colours) -> Figure:
     canvas.label((1.7, 4.9), "kernels, without torch")
     canvas.label((6.0, 4.9), "glue, without CUDA")
     canvas.label((10.3, 4.9), "the torch that is installed")
-    for row, name in enumerate(("CPU", "CUDA 12", "CUDA 13")):
-        canvas.box((0.4, 3.45 - 1.35 * row, 2.6, 1.0), name, fill="good")
+    for row, name in enumerate(("one for the CPU", "one for each\nCUDA major")):
+        canvas.box((0.4, 2.95 - 2.1 * row, 2.6, 1.4), name, fill="good")
     glues = {
         "one for each torch\nbefore 2.10 (ATen)": "torch before 2.10\nany Python",
         "one for all later ones\n(stable ABI)": "torch 2.10 and later\nany Python",
@@ -90,7 +90,7 @@ def draw_choice(colours: Colours) -> Figure:
     )
     questions = {
         "which torch?": ("2.10 or later: the stable glue", "older: glue of this minor and C++ ABI"),
-        "which CUDA has it?": ("12 or 13: kernels of that major", "none: kernels of the CPU"),
+        "which CUDA has it?": ("any: kernels of its major", "none: kernels of the CPU"),
     }
     for row, (question, answers) in enumerate(questions.items()):
         y = 3.4 - 1.75 * row

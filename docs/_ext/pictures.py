@@ -17,7 +17,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from .canvas import SCHEMES, Colours
-from .charts import draw_abis, draw_matrix, draw_pause, draw_speed, draw_step, draw_words, stored
+from .charts import draw_matrix, draw_pause, draw_speed, draw_step, draw_words, stored
 from .diagrams import draw_choice, draw_kernels, draw_objects, draw_verdict
 from .grids import draw_grid, draw_random
 from .terminal import draw_terminal
@@ -28,7 +28,6 @@ PICTURES: dict[str, Callable[[Colours], Figure]] = {
     "verdict": draw_verdict,
     "choice": draw_choice,
     "objects": draw_objects,
-    "abis": draw_abis,
     "step": draw_step,
     "speed": draw_speed,
     "kernels": draw_kernels,

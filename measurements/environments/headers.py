@@ -5,26 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 from measurements import storage
 from torchship.judge import records
+from torchship.judge.linking import process
 from torchship.judge.project import Record
-from torchship.judge.records import (
-    BinaryRecord,
-    BroughtIn,
-    ExecutableStack,
-    LinkFault,
-    MissingSymbolVersion,
-    NotLinked,
-    RefusedLibrary,
-    Runtime,
-    StaticTls,
-    UndefinedSymbols,
-)
+from torchship.judge.reading import elf
+from torchship.judge.records import BinaryRecord, Runtime
 from torchship.judge.target import Target
 
 PATH = storage.RESULTS / "reported_headers.json.xz"
+#: The modules with the classes of the stored records.
+_HOMES = (records, process, elf)
 #: What no verdict of these cases rests on: fixes, the op of a client, other files of a package.
 _LEFT_OUT = {"environment", "fix", "libraries", "project", "target"}
 
@@ -71,37 +64,19 @@ def decode(value: object) -> object:
     if kind == "mapping":
         return {decode(key): decode(item) for key, item in content}
     name, fields = content
-    if name == "LinkFault":
-        facts: dict[str, Any] = {key: decode(item) for key, item in fields.items()}
-        return _link_fault(**facts)
     # What these records have, and what is not stored of them.
     missing: dict[str, dict[str, object]] = {
         "Owner": {"libraries": {}},
         "Runtime": {"target": Target()},
     }
     given = missing.get(name, {})
-    record: object = getattr(records, name)(**given, **{k: decode(v) for k, v in fields.items()})
+    (home,) = (module for module in _HOMES if _has_class(module, name))
+    record: object = getattr(home, name)(**given, **{k: decode(v) for k, v in fields.items()})
     return record
 
 
-def _link_fault(
-    kind: str, file: Path, names: tuple[str, ...] = (), library: Path | None = None
-) -> LinkFault:
-    """A fault as it was stored when all kinds of faults had one class."""
-    place = library or file
-    if kind == "static TLS":
-        return StaticTls(file=file, needed=int(names[0]), left=int(names[1]))
-    if kind == "override":
-        return BroughtIn(file=file, variable=names[0])
-    if kind == "refused":
-        return RefusedLibrary(file=file, reason=names[0])
-    if kind == "version":
-        return MissingSymbolVersion(file=file, library=place, version=names[0])
-    if kind == "unlinked":
-        return NotLinked(file=file, library=place, names=names)
-    if kind == "symbols":
-        return UndefinedSymbols(file=file, names=names)
-    return ExecutableStack(file=file)
+def _has_class(module: ModuleType, name: str) -> bool:
+    return getattr(getattr(module, name, None), "__module__", "") == module.__name__
 
 
 def load() -> list[Headers]:

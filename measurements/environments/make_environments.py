@@ -31,6 +31,7 @@ REPO = Path(__file__).resolve().parents[2]
 TORCHES = {
     "cpu213": ("torch==2.13.0+cpu", "numpy"),
     "cuda210": ("torch==2.10.0", "numpy"),
+    "cuda214": ("torch==2.14.1", "torchvision==0.29.1", "numpy"),
     "cuda215": ("torch==2.15.0", "numpy"),
 }
 #: The tools with which fixes install and compile.

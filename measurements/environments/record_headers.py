@@ -29,7 +29,7 @@ def judge(binary: BinaryRecord, runtime: Runtime) -> Verdict:
     own = runtime._replace(
         missing_symbols={path: runtime.missing_symbols.get(path, ())},
         missing_libraries={path: runtime.missing_libraries.get(path, ())},
-        link_faults={path: runtime.link_faults.get(path, ())},
+        openings={path: runtime.openings[path]} if path in runtime.openings else {},
     )
     state = "works" if verdict.accepted else "fails" if verdict.rejection else "unknown"
     _last[path] = {

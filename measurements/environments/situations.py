@@ -1,6 +1,6 @@
 """Situations out of public threads: whole environments, the user's command, its true cause and fix.
 
-    python -m measurements.environments.situations verify|measure [NAME ...] [--half 1|2]
+    python -m measurements.environments.situations verify|measure [NAME ...] [--half 1|2|3|4]
 
 `verify` makes each, runs its command and its true fix, and asks no doctor. `measure` makes each,
 runs its command, asks the doctor as its user would, and carries out the commands that it prints;
@@ -25,7 +25,7 @@ from ruamel.yaml import YAML
 
 from measurements.environments.cases import Case
 from measurements.environments.environment import Environment, Run
-from measurements.environments.make_environments import FOLDER, hide
+from measurements.environments.make_environments import FOLDER, hide, make_base
 
 PATH = Path(__file__).with_name("situations.yaml")
 SECONDS = 300
@@ -57,8 +57,8 @@ class Situation(Case):
     """Who can bring it: `pypi`, `pypi-large` (a torch of several GB), the `shell`, the `machine`,
     a `build`, `elsewhere` (another index) or `none`."""
     half: int = 0
-    """1: measured and then mended for; 2 and 3: measured as it came, 3 after the doctor was changed
-    for the others; 0: held back until then."""
+    """1: measured and then mended for; 2, 3 and 4: measured as it came, 3 and 4 after the doctor
+    was changed for those before; 0: held back until then."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         if options.half and situation.half != options.half:
             continue
-        base, case = folder / situation.torch, folder / options.place
+        folder.mkdir(parents=True, exist_ok=True)
+        base, case = make_base(situation.torch, folder), folder / options.place
         try:
             if options.what == "verify":
                 print(verify(situation, base, case), flush=True)

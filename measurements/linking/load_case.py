@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torchship.judge.linking.process import Opening
-    from torchship.judge.records import LinkFault
 
 
 def judge(folder: Path) -> dict[str, object]:
@@ -27,7 +26,6 @@ def judge(folder: Path) -> dict[str, object]:
     from torchship.judge.linking.search import settings_here
     from torchship.judge.machine.torch_probe import release
     from torchship.judge.reading.binary import read_binary
-    from torchship.judge.records import MissingSymbolVersion
     from torchship.judge.target import Target
 
     target = Target()
@@ -35,30 +33,14 @@ def judge(folder: Path) -> dict[str, object]:
     program = Path(sys.executable)
     imported = after_torch.import_torch(target, torch.root, settings_here(), program)
     binary = read_binary(folder / "x.so")
-    links = after_torch.link(target, binary, torch)
-    fatal = [fault for fault in links.faults if fault.is_fatal]
-    names = [*links.missing_libraries, *links.missing_symbols]
-    for fault in fatal:
-        names += [*told_by(fault), fault.file.name]
-    misses_version = any(isinstance(fault, MissingSymbolVersion) for fault in fatal)
-    if imported.failure is not None:  # then the verdict on torch is the one that counts
-        names = [*names_of(imported.failure)]
-        misses_version = bool(imported.failure.versions)
+    opening = after_torch.link(target, binary, torch).opening
+    told = imported.failure or opening  # a verdict on torch is the one that counts
     return {
         "torch": imported.failure is None,
-        "loads": not (links.missing_libraries or links.missing_symbols or fatal),
-        "names": names,
-        "misses_version": misses_version,
+        "loads": opening.succeeds,
+        "names": [*names_of(told)],
+        "misses_version": bool(told.versions),
     }
-
-
-def told_by(fault: LinkFault) -> Iterator[str]:
-    """What a fault tells besides its file."""
-    for fact in fault._asdict().values():
-        if isinstance(fact, str):
-            yield fact
-        elif isinstance(fact, tuple):
-            yield from map(str, fact)
 
 
 def names_of(failure: Opening) -> Iterator[str]:
@@ -72,6 +54,8 @@ def names_of(failure: Opening) -> Iterator[str]:
         yield path.name
     for symbols in failure.symbols.values():
         yield from symbols
+    if failure.brought_in is not None:
+        yield failure.brought_in.file.name
 
 
 def load(folder: Path) -> dict[str, object]:

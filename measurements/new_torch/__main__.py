@@ -47,9 +47,7 @@ SYMBOL_TABLE = Path("torchship/judge/reading/symbols.json")
 #: What follows from the tables: each program writes its files.
 GENERATORS = (
     ("-m", "torchship.release", "generate"),
-    ("-m", "scripts.write_templates"),
     ("-m", "docs._ext.page_tables"),
-    ("-m", "docs._ext.pictures"),
 )
 TESTS = "tests/op"
 

@@ -34,7 +34,7 @@ class Source:
 
     def keep_cells(self) -> None:
         """Keeps the cells for the CPU of the stable glue and of the oldest torch with ATen cells;
-        where a list has no CPU, its first device stays."""
+        where a list has no CPU, its newest CUDA stays, whose compiler PyPI has."""
         yaml = YAML()
         path = self.root / MATRIX
         tree = yaml.load(path)
@@ -85,4 +85,4 @@ class Source:
 
 
 def _one_of(devices: list[str]) -> list[str]:
-    return ["cpu"] if "cpu" in devices else devices[:1]
+    return ["cpu"] if "cpu" in devices else devices[-1:]

@@ -23,7 +23,7 @@ SLOW_TO_BUILD = {
     "cpp": pytest.mark.rehearsal,
     "cuda": pytest.mark.rehearsal,
     "compile": pytest.mark.slow,
-    "compile-loop": pytest.mark.slow,
+    "compile-loop": pytest.mark.rehearsal,
 }
 
 

@@ -104,6 +104,7 @@ def installed_in_place(tree: Path, place: Place) -> None:
     place.pip("install", *options, cwd=tree, **variables).good()
 
 
+@pytest.mark.slow
 def test_an_editable_install_has_the_binaries_and_the_engine_in_the_checkout(
     tmp_path: Path,
 ) -> None:

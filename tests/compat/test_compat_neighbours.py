@@ -211,6 +211,7 @@ int main() {
 """
 
 
+@pytest.mark.slow  # its compilation reads the headers of ATen
 def test_both_linked_into_one_program_do_not_meet(tiny: Path, tmp_path: Path) -> None:
     source = tmp_path / "main.cpp"
     program = tmp_path / "main"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import re
 import subprocess
@@ -11,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import Forks
 
 REPO = Path(__file__).resolve().parents[2]
 VARIABLES = (REPO / "project.env").read_text(encoding="utf-8")
@@ -32,13 +32,6 @@ def python(code: str, cwd: Path, **environment: str) -> str:
     return process.stdout
 
 
-def test_the_checker_says_that_it_works(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", PACKAGE, "--json"]
-    report = json.loads(subprocess.run(command, cwd=tmp_path, capture_output=True).stdout)
-    assert report["works"], report["cause"]
-    assert report["smoke"]["variant"] == report["chosen"]
-
-
 @pytest.mark.parametrize("path", BINARIES, ids=lambda path: path.name)
 def test_a_binary_says_whose_it_is_and_needs_no_python(path: Path) -> None:
     binary = read_binary(path)
@@ -52,15 +45,17 @@ def test_the_checker_needs_no_torch(tmp_path: Path) -> None:
     python(code, tmp_path, **{PROJECT.variable("LOAD"): "0"})
 
 
-def test_an_import_registers_the_operators(tmp_path: Path) -> None:
+def test_an_import_registers_the_operators(tmp_path: Path, forked: Forks) -> None:
     name = f"{PROJECT.namespace}.{PROJECT.operator}"
-    assert PROJECT.operator in python(f"import torch, {PACKAGE}; print(torch.ops.{name})", tmp_path)
+    code = f"import torch, {PACKAGE}; print(torch.ops.{name})"
+    assert PROJECT.operator in forked.run(code, cwd=tmp_path, env=dict(os.environ)).stdout
 
 
-def test_a_forced_variant_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_forced_variant_that_is_not_there_is_named(tmp_path: Path, forked: Forks) -> None:
     variable = PROJECT.variable("VARIANT")
     code = f"try: import {PACKAGE}\nexcept ImportError as error: print(error)"
-    output = python(code, tmp_path, **{variable: "stable299-cpu"})
+    env = {**os.environ, variable: "stable299-cpu"}
+    output = forked.run(code, cwd=tmp_path, env=env).stdout
     assert output.startswith(f"{PROJECT.distribution} cannot be loaded: ")
     assert "stable299" in output
 

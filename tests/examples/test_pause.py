@@ -6,21 +6,18 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
-for module in ("sklearn", "matplotlib", "rich"):
-    pytest.importorskip(module)
+if TYPE_CHECKING:
+    from digits import Split
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-sys.path.insert(0, str(EXAMPLES))
-
-import digits  # noqa: E402
-import pause  # noqa: E402
 
 
-def test_a_pause_is_blank_rows_behind_the_image() -> None:
+def test_a_pause_is_blank_rows_behind_the_image(pause) -> None:
     images = torch.randn(2, 8, 8)
     longer = pause.with_pause(images, 3)
     assert torch.equal(longer[:, :8], images)
@@ -28,12 +25,12 @@ def test_a_pause_is_blank_rows_behind_the_image() -> None:
 
 
 @pytest.fixture
-def few() -> digits.Split:
+def few(digits) -> Split:
     split = digits.load_splits(0, torch.device("cpu"))[0]
     return digits.Split(split.images[:70], split.labels[:70])
 
 
-def test_longer_pauses_are_asked_than_were_trained(few, monkeypatch) -> None:
+def test_longer_pauses_are_asked_than_were_trained(pause, few, monkeypatch) -> None:
     lengths: list[int] = []
     real = pause.with_pause
     monkeypatch.setattr(
@@ -46,13 +43,13 @@ def test_longer_pauses_are_asked_than_were_trained(few, monkeypatch) -> None:
     assert len(set(trained)) > 1 and max(tested) > 10 * max(trained)
 
 
-def test_training_follows_the_seed(few) -> None:
+def test_training_follows_the_seed(pause, few) -> None:
     one, again, other = (pause.train("LLTM", few, 1, seed) for seed in (1, 1, 2))
     assert torch.equal(one.classifier.weight, again.classifier.weight)
     assert not torch.equal(one.classifier.weight, other.classifier.weight)
 
 
-def test_the_median_and_the_range_are_taken_over_the_seeds() -> None:
+def test_the_median_and_the_range_are_taken_over_the_seeds(pause) -> None:
     assert pause.median_and_range([[0.5, 0.1], [0.9, 0.2], [0.6, 0.9]]) == (
         [0.6, 0.2],
         [0.5, 0.1],

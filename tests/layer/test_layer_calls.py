@@ -201,16 +201,17 @@ def forget_compiled_code():
     torch._dynamo.reset()
 
 
-CALLS_OF_PACKED = {name for name in CALLS if name.startswith("packed")} - {"packed-state"}
+#: To compile a packed sequence takes seconds, so others are under `rehearsal`, for a new torch.
+COMPILED_OF_PACKED = {"compile": ("packed", "packed-deep"), "compile-dynamic": ("packed-state",)}
 
 
 def cases():
-    """Each transform of each call. To compile a packed sequence of any length takes seconds, so
-    most of its calls are under `slow`."""
+    """Each transform of each call."""
     for transform in TRANSFORMS:
         for name in CALLS:
-            is_slow = transform == "compile-dynamic" and name in CALLS_OF_PACKED
-            marks = [pytest.mark.slow] if is_slow else []
+            is_quick = name in COMPILED_OF_PACKED.get(transform, CALLS)
+            is_rare = name.startswith("packed") and not is_quick
+            marks = [pytest.mark.rehearsal] if is_rare else []
             yield pytest.param(transform, name, id=f"{transform}-{name}", marks=marks)
 
 

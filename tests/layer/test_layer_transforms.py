@@ -85,7 +85,7 @@ frozen_or_trained = pytest.mark.parametrize("trained", [False, True], ids=["froz
 def make(module, device, *, trained: bool, lanes: bool) -> tuple[nn.Module, Tensor]:
     torch.manual_seed(0)
     instance = module(2, 3, device=device, dtype=torch.float64).requires_grad_(trained)
-    shape = (2, 2) if module is LLTM else (3, 2, 2)
+    shape = (2, 2) if module is LLTM else (2, 2, 2)
     if lanes:
         shape = (4, *shape)
     return instance, torch.randn(shape, device=device, dtype=torch.float64)
@@ -108,17 +108,17 @@ def test_transforms(device, module, transform, trained, entry) -> None:
     )
 
 
-#: Of these, a compilation of the layer's takes five seconds or more.
-SLOW_TO_COMPILE = ("hessian", "jacrev of jacrev", "per-sample gradients")
+#: The others have the same parts: a new torch may break them, and little else.
+COMPILED = {LLTM: ("hessian", "vmap"), LLTMLayer: ("jvp", "grad", "vmap")}
 
 
 def compiled_cases():
     for trained in (True, False):
         for module in (LLTM, LLTMLayer):
             for transform in TRANSFORMS:
-                is_slow = not trained or (module is LLTMLayer and transform in SLOW_TO_COMPILE)
+                is_rare = not trained or transform not in COMPILED[module]
                 name = f"{'trained' if trained else 'frozen'}-{transform}-{module.__name__}"
-                marks = [pytest.mark.slow] if is_slow else []
+                marks = [pytest.mark.rehearsal] if is_rare else []
                 yield pytest.param(module, transform, trained, id=name, marks=marks)
 
 

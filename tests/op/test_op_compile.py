@@ -28,7 +28,6 @@ from op_cases import (
     through_module,
     through_raw_op,
 )
-from torch._dynamo.testing import CompileCounterWithBackend
 from torch.export import Dim
 
 import lltm_conda
@@ -69,8 +68,16 @@ def compiled_agrees(compiled, oracle, inputs, tolerance, names=RESULTS) -> None:
 
 
 @every_entry
+def test_every_entry_compiles_without_a_graph_break(device, entry) -> None:
+    compiles_without_a_graph_break(device, entry, torch.float64)
+
+
 @every_dtype
-def test_compiles_without_a_graph_break(device, entry, dtype) -> None:
+def test_every_dtype_compiles_without_a_graph_break(device, dtype) -> None:
+    compiles_without_a_graph_break(device, through_function, dtype)
+
+
+def compiles_without_a_graph_break(device, entry, dtype) -> None:
     inputs = make_inputs(33, 17, 29, dtype=dtype, device=device, requires_grad=True)
     entry = prepared(entry, 17, 29)
     compiled = torch.compile(entry, backend="aot_eager", fullgraph=True)
@@ -98,8 +105,16 @@ def test_compiles_all_three_results(device) -> None:
 
 
 @every_entry
-@pytest.mark.parametrize("expected", [(0,), (1, 2), (3, 4), (2,)], ids=str)
-def test_compiles_for_some_gradients(device, entry, expected) -> None:
+def test_every_entry_compiles_for_the_gradient_of_the_input(device, entry) -> None:
+    compiles_for_some_gradients(device, entry, (0,))
+
+
+@pytest.mark.parametrize("expected", [(1, 2), (3, 4), (2,)], ids=str)
+def test_compiles_for_some_gradients(device, expected) -> None:
+    compiles_for_some_gradients(device, through_function, expected)
+
+
+def compiles_for_some_gradients(device, entry, expected) -> None:
     inputs = make_inputs(device=device)
     leaves = [inputs[i].requires_grad_() for i in expected]
     exact = in_float64(inputs)
@@ -136,9 +151,16 @@ def test_compiles_an_unrolled_loop_over_a_sequence(device) -> None:
     assert_agree(actual, want, 1e-12, RESULTS)
 
 
+def counting_backend():
+    """The backend aot_eager, which counts what it compiles."""
+    from torch._dynamo.testing import CompileCounterWithBackend  # its import takes a second
+
+    return CompileCounterWithBackend("aot_eager")
+
+
 @every_entry
 def test_one_dynamic_graph_serves_every_batch(device, entry) -> None:
-    counter = CompileCounterWithBackend("aot_eager")
+    counter = counting_backend()
     compiled = torch.compile(prepared(entry), backend=counter, fullgraph=True, dynamic=True)
     for batch in (3, 7, 16, 33):
         inputs = make_inputs(batch, device=device, requires_grad=True)
@@ -147,7 +169,7 @@ def test_one_dynamic_graph_serves_every_batch(device, entry) -> None:
 
 
 def test_one_dynamic_graph_serves_every_size(device) -> None:
-    counter = CompileCounterWithBackend("aot_eager")
+    counter = counting_backend()
     compiled = torch.compile(through_function, backend=counter, fullgraph=True, dynamic=True)
     for shape in ((3, 4, 5), (7, 2, 9), (16, 8, 32)):
         inputs = make_inputs(*shape, device=device, requires_grad=True)
@@ -303,6 +325,11 @@ def test_aot_inductor_package_with_a_dynamic_batch(device, tmp_path) -> None:
 
     compiler = compiler_for_packages(device, tmp_path)
     step, program = exported(device, strict=False)
-    with config.patch({"cpp.cxx": (None, compiler)}):
+    # Headers compiled before would serve this package alone, and its speed shows nothing.
+    quick = {
+        "aot_inductor.precompile_headers": False,
+        "aot_inductor.compile_wrapper_opt_level": "O0",
+    }
+    with config.patch({"cpp.cxx": (None, compiler), **quick}):
         path = aoti_compile_and_package(program, package_path=str(tmp_path / "step.pt2"))
     exported_agrees(step, aoti_load_package(path), device)

@@ -13,8 +13,12 @@ import pytest
 from processes import Forks
 
 HERE = Path(__file__).parent
-LEVELS = ("default", "avx2", "avx512", "avx512_bf16", "amx")
-"""A level that the processor lacks is replaced by the next one: a repetition, no failure."""
+#: The first is the processor's best: one that it lacks is replaced by the next. For the others,
+#: test_op_cpu_levels.py has tests that are quicker.
+BEST, *OTHERS = ("amx", "avx512_bf16", "avx512", "avx2", "default")
+every_level = pytest.mark.parametrize(
+    "level", [BEST, *(pytest.param(level, marks=pytest.mark.slow) for level in OTHERS)]
+)
 
 # Batches round a register's width, a tile's and a chunk's (128), states round a block's, and one
 # depth beyond what is multiplied in one go (512).
@@ -85,7 +89,7 @@ def _path() -> str:
     return os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(HERE))))
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@every_level
 def test_own_products_agree_with_float64(in_process, level) -> None:
     run = in_process(AGREES, LLTM_CPU_PRODUCTS="own", LLTM_CPU_CAPABILITY=level)
     assert run.returncode == 0, run.stderr
@@ -96,7 +100,7 @@ def test_gemm_agrees_with_float64(in_process) -> None:
     assert run.returncode == 0, run.stderr
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@every_level
 def test_results_do_not_depend_on_the_number_of_threads(in_process, level) -> None:
     run = in_process(REPEATS, LLTM_CPU_PRODUCTS="own", LLTM_CPU_CAPABILITY=level)
     assert run.returncode == 0, run.stderr

@@ -15,6 +15,7 @@ def losses_of_two_processes(tmp_path_factory) -> list[Losses]:
     return of_two_processes(tmp_path_factory.mktemp("two_processes"), *KINDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(
     "kind", ["ddp", pytest.param("fsdp", marks=since("2.7", "fully_shard on CPUs"))]

@@ -399,27 +399,26 @@ def test_flop_counter(device, make) -> None:
 
 
 @pytest.mark.parametrize("order", ["counter first", "package first"])
-@pytest.mark.parametrize("mode", ["no_grad", "inference_mode", "enable_grad"])
-def test_the_flop_counter_knows_the_op_in_any_order_of_imports(
-    tmp_path, order, mode, forked
-) -> None:
+def test_the_flop_counter_knows_the_op_in_any_order_of_imports(tmp_path, order, forked) -> None:
     imports = ["from torch.utils.flop_counter import FlopCounterMode", "import lltm_conda"]
     if order == "package first":
         imports.reverse()
-    count = f"""
+    count = """
 cell = lltm_conda.LLTM(4, 5)
-with torch.{mode}(), FlopCounterMode(display=False) as counter:
-    cell(torch.randn(3, 4))
-assert counter.get_total_flops() == 2 * 3 * 15 * 9, counter.get_total_flops()
-custom = {{torch.ops.lltm.forward: lambda *_, **__: 7}}
-with torch.{mode}(), FlopCounterMode(display=False, custom_mapping=custom) as counter:
-    cell(torch.randn(3, 4))
-assert counter.get_total_flops() == 7
+custom = {torch.ops.lltm.forward: lambda *_, **__: 7}
+for mode in (torch.no_grad, torch.inference_mode, torch.enable_grad):
+    with mode(), FlopCounterMode(display=False) as counter:
+        cell(torch.randn(3, 4))
+    assert counter.get_total_flops() == 2 * 3 * 15 * 9, (mode, counter.get_total_flops())
+    with mode(), FlopCounterMode(display=False, custom_mapping=custom) as counter:
+        cell(torch.randn(3, 4))
+    assert counter.get_total_flops() == 7, mode
 """
     run = forked.run("\n".join(["import torch", *imports, count]), cwd=tmp_path)
     assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.skipif(torch.__version__ < "2.6", reason="the counter does not ask an op there")
 def test_an_import_of_the_package_leaves_the_flop_counter_alone(tmp_path, forked) -> None:
     program = (
         "import sys, torch\nhooks = [*sys.meta_path]\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -99,3 +100,23 @@ def make_channels(matrix, settings, conda_worker):
         return channel.as_uri(), stubs_channel
 
     return make
+
+
+@pytest.fixture(scope="session")
+def matrix_built(make_channels, tmp_path_factory) -> Path:
+    """What the recipe gives for the whole matrix, built once for all processes of this run: the
+    channel with ours in `channel`, and the stubs in `stubs`."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "matrix-built"
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "whole").exists():
+            make_channels(folder)
+            (folder / "whole").touch()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def matrix_channels(matrix_built) -> tuple[str, str]:
+    """The addresses of the two."""
+    return (matrix_built / "channel").as_uri(), (matrix_built / "stubs").as_uri()

@@ -19,9 +19,9 @@ OWN = [("2.6.0", "11.8"), ("2.9.1", "13.0"), ("2.10.0", "11.8")]
 
 
 @pytest.fixture(scope="module")
-def flow(matrix, make_channels, tmp_path_factory) -> Flow:
+def flow(matrix, matrix_channels, tmp_path_factory) -> Flow:
     folder = tmp_path_factory.mktemp("installs")
-    ours, forge = make_channels(folder / "matrix")
+    ours, forge = matrix_channels
     own = [
         stub
         for release, cuda in OWN

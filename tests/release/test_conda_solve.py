@@ -38,18 +38,13 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def channels(folder, make_channels) -> tuple[str, str]:
-    return make_channels(folder / "matrix")
-
-
-@pytest.fixture(scope="module")
-def ask(channels, folder):
+def ask(matrix_channels, folder):
     """Solves for `lltm` and what else is named, on a machine with that driver."""
 
     def ask(driver: str | None, *specs: str, **other: str) -> dict[str, str]:
         facts = machine(driver, **other)
         solution = solve(
-            channels, ["lltm", *specs], facts, subdir="linux-64", cache=folder / "repodata"
+            matrix_channels, ["lltm", *specs], facts, subdir="linux-64", cache=folder / "repodata"
         )
         return {name: record.file_name for name, record in solution.items()}
 
@@ -72,19 +67,19 @@ def fitting(matrix, python: str, minor: str) -> bool:
     return python in matrix.torch[minor].pythons
 
 
-def test_a_package_says_whose_it_is_and_of_which_commit(matrix, channels, folder) -> None:
+def test_a_package_says_whose_it_is_and_of_which_commit(matrix, matrix_built, tmp_path) -> None:
     import rattler.package_streaming
 
-    package = next((folder / "matrix" / "channel").glob("linux-64/*.conda"))
-    rattler.package_streaming.extract(package, folder / "extracted")
-    metadata = json.loads((folder / "extracted" / "info" / "about.json").read_text())
+    package = next((matrix_built / "channel").glob("linux-64/*.conda"))
+    rattler.package_streaming.extract(package, tmp_path / "extracted")
+    metadata = json.loads((tmp_path / "extracted" / "info" / "about.json").read_text())
     assert metadata["home"] == metadata["dev_url"] == matrix.project.url
     assert metadata["doc_url"].startswith(matrix.project.url)
     extra = {"recipe-maintainers": matrix.project.maintainers, "commit": "c" * 40}
     assert metadata["extra"] == extra and metadata["channels"] == []
 
 
-def test_there_is_one_package_for_each_variant(matrix, channels, folder) -> None:
+def test_there_is_one_package_for_each_variant(matrix, matrix_built) -> None:
     expected = set()
     for cell in all_cells(matrix):
         if for_conda(cell):
@@ -95,12 +90,12 @@ def test_there_is_one_package_for_each_variant(matrix, channels, folder) -> None
                 device = "cuda" + toolkit.replace(".", "")
                 number = number + 200
             expected.add(f"{device}_{cell.glue.replace('-', '_')}_{number}")
-    assert set(depends(folder / "matrix")) == expected
+    assert set(depends(matrix_built)) == expected
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_stable_packages_bound_pytorch_below_only(matrix, channels, folder, device) -> None:
-    dependencies = depends(folder / "matrix")
+def test_stable_packages_bound_pytorch_below_only(matrix, matrix_built, device) -> None:
+    dependencies = depends(matrix_built)
     names = [name for name in dependencies if name.startswith(device) and "stable" in name]
     assert len(names) == (1 if device == "cpu" else 2)
     for name in names:
@@ -108,8 +103,8 @@ def test_stable_packages_bound_pytorch_below_only(matrix, channels, folder, devi
         assert pytorch == f"pytorch >={matrix.stable.target}.0 {BUILDS[device]}"
 
 
-def test_aten_packages_pin_the_minor_of_pytorch(matrix, channels, folder) -> None:
-    dependencies = {k: v for k, v in depends(folder / "matrix").items() if "aten" in k}
+def test_aten_packages_pin_the_minor_of_pytorch(matrix, matrix_built) -> None:
+    dependencies = {k: v for k, v in depends(matrix_built).items() if "aten" in k}
     assert len(dependencies) >= 12
     for name, needs in dependencies.items():
         (pytorch,) = [need for need in needs if need.startswith("pytorch")]
@@ -118,18 +113,18 @@ def test_aten_packages_pin_the_minor_of_pytorch(matrix, channels, folder) -> Non
         assert pytorch == f"pytorch {matrix.torch[minor].conda} {BUILDS[device]}"
 
 
-def test_cuda_packages_bind_cuda_version_to_their_major(channels, folder) -> None:
-    for name, needs in depends(folder / "matrix").items():
+def test_cuda_packages_bind_cuda_version_to_their_major(matrix_built) -> None:
+    for name, needs in depends(matrix_built).items():
         bounds = {need for need in needs if "cuda" in need and not need.startswith("pytorch")}
         major = int(name[4:6]) if name.startswith("cuda") else None
         expected = {f"cuda-version >={major},<{major + 1}", f"__cuda >={major}"} if major else set()
         assert bounds == expected
 
 
-def test_no_package_is_for_one_python(channels, folder) -> None:
-    for needs in depends(folder / "matrix").values():
+def test_no_package_is_for_one_python(matrix_built) -> None:
+    for needs in depends(matrix_built).values():
         assert [t for t in needs if t.split()[0] in ("python", "python_abi")] == ["python >=3.10"]
-    index = json.loads((folder / "matrix/channel/linux-64/repodata.json").read_text())
+    index = json.loads((matrix_built / "channel/linux-64/repodata.json").read_text())
     assert {entry["noarch"] for entry in index["packages.conda"].values()} == {"python"}
 
 

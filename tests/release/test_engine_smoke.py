@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from processes import Forks
 from release_places import REPO
 
 import lltm_conda
@@ -17,20 +17,19 @@ SCRIPT = REPO / "scripts" / "engine_smoke.py"
 
 
 @pytest.fixture(scope="module")
-def facts(tmp_path_factory) -> dict[str, object]:
+def facts(tmp_path_factory, forked) -> dict[str, object]:
     """What the script stores of the installed package, which passes."""
     folder = tmp_path_factory.mktemp("smoke")
-    process = run_script("--json", folder / "facts.json", cwd=folder)
+    process = run_script(forked, "--json", folder / "facts.json", cwd=folder)
     assert process.returncode == 0, process.stdout
     facts: dict[str, object] = json.loads((folder / "facts.json").read_text())
     return facts
 
 
-def run_script(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+def run_script(forked: Forks, *arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     site = Path(lltm_conda.__file__).parents[1]
     env = {**os.environ, "PYTHONPATH": str(site)}
-    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
+    return forked.program(SCRIPT, *map(str, arguments), cwd=cwd, env=env)
 
 
 def test_the_installed_package_passes_and_its_gradients_are_checked(facts) -> None:
@@ -47,6 +46,6 @@ def test_every_dtype_is_compared_in_every_shape(facts) -> None:
     assert pairs == {(dtype, shape) for dtype in dtypes for shape in smoke.SHAPES}
 
 
-def test_the_source_tree_is_not_what_is_meant(tmp_path) -> None:
-    process = run_script("--outside", Path(lltm_conda.__file__).parent, cwd=tmp_path)
+def test_the_source_tree_is_not_what_is_meant(tmp_path, forked) -> None:
+    process = run_script(forked, "--outside", Path(lltm_conda.__file__).parent, cwd=tmp_path)
     assert process.returncode == 1 and "not the installed one" in process.stdout

@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from small_clients import CLIENTS, BuiltOnce, glues
+from small_clients import CLIENTS, BuiltOnce, glues, project_of
 from small_clients import build as build_client
 from tool_wheels import WheelOf, build_wheel, copy_distribution
 
@@ -41,7 +41,8 @@ def wheel_of(tmp_path_factory: pytest.TempPathFactory) -> WheelOf:
 def built_once(tmp_path_factory: pytest.TempPathFactory) -> BuiltOnce:
     """Builds a small client where all processes of this run of pytest find it.
 
-    ninja compiles only what no process has compiled before. A test that changes files needs a copy.
+    The first process to ask builds it: another may be reading the files when the next one asks. A
+    test that changes files needs a copy.
     A client with one glue has a folder of its own, in which no other test finds or builds the rest.
     """
     base = tmp_path_factory.getbasetemp()
@@ -50,8 +51,13 @@ def built_once(tmp_path_factory: pytest.TempPathFactory) -> BuiltOnce:
     def make(name: str, only: str = "") -> Project:
         with (shared / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            folder = shared / f"clients-{only or 'all'}"
-            return build_client(name, folder / f"{name}_client", only=only)
+            folder = shared / f"clients-{only or 'all'}" / f"{name}_client"
+            built = folder.with_suffix(".built")
+            if built.exists():
+                return project_of(name, folder)
+            project = build_client(name, folder, only=only)
+            built.touch()
+            return project
 
     return make
 

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import subprocess
-import sys
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
+
+from processes import Forks, forks
 
 REPO = Path(__file__).resolve().parents[2]
 TEMPLATES = ("rms_norm", "aten")
+MODULES = (
+    "torchship.command",
+    "torchship.project.new",
+    "torchship.project.update",
+    "torchship.project.regenerate",
+)
+_SERVERS = ExitStack()
+atexit.register(_SERVERS.close)
 PROGRAM = "import sys; from torchship.command import main; sys.exit(main())"
 
 
@@ -18,8 +30,14 @@ def torchship(
 ) -> subprocess.CompletedProcess[str]:
     """Runs the command of the torchship in the folder `path`."""
     environment = {**os.environ, "PYTHONPATH": str(path)}
-    command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+    return _forks(path).run(PROGRAM, *map(str, arguments), cwd=cwd, env=environment)
+
+
+@cache
+def _forks(path: Path) -> Forks:
+    """Runs code in processes that have imported the torchship in a folder, and what it needs."""
+    environment = {**os.environ, "PYTHONPATH": str(path)}
+    return _SERVERS.enter_context(forks(*MODULES, env=environment))
 
 
 def make(root: Path, name: str, *options: str, path: Path = REPO) -> Path:

@@ -34,7 +34,7 @@ def run(task):
     signal.alarm(task["limit"])
     for number, path in enumerate(task["output"], 1):
         os.dup2(os.open(path, os.O_WRONLY), number)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(os.open(task["input"], os.O_RDONLY), 0)
     os.environ.clear()
     os.environ.update(task["env"])
     os.chdir(task["cwd"])
@@ -62,6 +62,24 @@ for line in sys.stdin:
 """
 
 
+# As Python has them while it imports the package of `-m`.
+_MODULE = """
+import runpy, sys
+
+sys.orig_argv[:] = [sys.executable, "-m", *sys.argv[1:]]
+name = sys.argv.pop(1)
+sys.argv[0] = "-m"
+runpy.run_module(name, run_name="__main__", alter_sys=True)
+"""
+_PROGRAM = """
+import os, runpy, sys
+
+sys.argv[:] = sys.argv[1:]
+sys.path[0] = os.path.dirname(sys.argv[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
 def clean_environment(**changes: str) -> dict[str, str]:
     """The environment without what steers the loader or a build, then `changes`."""
     kept = {
@@ -78,21 +96,30 @@ class Forks:
     def __init__(self, server: subprocess.Popen[str], folder: Path) -> None:
         self._server = server
         self._output = [folder / "stdout", folder / "stderr"]
+        self._input = folder / "stdin"
 
     def run(
-        self, code: str, *arguments: str, cwd: Path, env: dict[str, str] | None = None
+        self,
+        code: str,
+        *arguments: str,
+        cwd: Path,
+        env: dict[str, str] | None = None,
+        text: str = "",
     ) -> subprocess.CompletedProcess[str]:
-        """Like `python -c CODE` in `cwd` with this environment, by default a clean one."""
+        """Like `python -c CODE` in `cwd` with this environment, by default a clean one; `text` is
+        on its standard input."""
         assert self._server.stdin is not None
         assert self._server.stdout is not None
         for path in self._output:
             path.write_text("")
+        self._input.write_text(text)
         task = {
             "code": code,
             "arguments": arguments,
             "cwd": str(cwd),
             "env": clean_environment() if env is None else env,
             "output": [str(path) for path in self._output],
+            "input": str(self._input),
             "limit": LIMIT,
         }
         self._server.stdin.write(json.dumps(task) + "\n")
@@ -101,16 +128,35 @@ class Forks:
         stdout, stderr = (path.read_text(errors="replace") for path in self._output)
         return subprocess.CompletedProcess(["-c", code], exit_code, stdout, stderr)
 
+    def module(
+        self,
+        name: str,
+        *arguments: str,
+        cwd: Path,
+        env: dict[str, str] | None = None,
+        text: str = "",
+    ) -> subprocess.CompletedProcess[str]:
+        """Like `python -m NAME` with these arguments."""
+        return self.run(_MODULE, name, *arguments, cwd=cwd, env=env, text=text)
+
+    def program(
+        self, path: Path, *arguments: str, cwd: Path, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Like `python PATH` with these arguments."""
+        return self.run(_PROGRAM, str(path), *arguments, cwd=cwd, env=env)
+
 
 @contextlib.contextmanager
-def forks(*modules: str, env: dict[str, str] | None = None) -> Iterator[Forks]:
+def forks(
+    *modules: str, env: dict[str, str] | None = None, options: tuple[str, ...] = ()
+) -> Iterator[Forks]:
     """Runs code in processes that have imported these modules, which may not start threads.
 
-    `env` is the environment of their import, by default a clean one.
+    `env` is the environment of their import, by default a clean one, and `options` are Python's.
     """
     with tempfile.TemporaryDirectory() as folder:
         server = subprocess.Popen(
-            [sys.executable, "-P", "-c", _SERVER, *modules],
+            [sys.executable, "-P", *options, "-c", _SERVER, *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -113,6 +113,25 @@ OPERATOR = """\
 TORCH_LIBRARY(plain, m) { m.def("f(Tensor x) -> Tensor"); }
 """
 PLAIN_REPOSITORY = {"setup.py": PLAIN, "plain/__init__.py": "", "plain/op.cpp": OPERATOR}
+#: An extension for the CPU and one for CUDA, with headers of the same names.
+OF_EACH_DEVICE = {
+    "setup.py": """\
+import torch
+from setuptools import setup
+from torch.utils.cpp_extension import CppExtension, CUDAExtension
+found = [CppExtension("plain.cpu", ["cpu/op.cpp"], include_dirs=["cpu"])]
+if torch.cuda.is_available():
+    gpu = ["gpu/bind.cpp", "gpu/op.cu"]
+    found.append(CUDAExtension("plain.gpu", gpu, include_dirs=["gpu"]))
+setup(name="plain", version="0.3", packages=["plain"], ext_modules=found)
+""",
+    "plain/__init__.py": "",
+    "cpu/op.cpp": f"#include <utils.h>\n{OPERATOR}",
+    "cpu/utils.h": "int of_the_cpu;\n",
+    "gpu/bind.cpp": "#include <utils.h>\n",
+    "gpu/op.cu": "#include <utils.h>\n",
+    "gpu/utils.h": "int of_cuda;\n",
+}
 CMAKE = """\
 cmake_minimum_required(VERSION 3.18)
 project(mutual VERSION 1.4 LANGUAGES CXX)

@@ -135,6 +135,38 @@ def test_cuda_sources_of_the_glue_are_compiled_by_nvcc_with_torchs_headers(tmp_p
     assert {"-lc10_cuda", "-ltorch_cuda", "-lcudart_static"} <= {*steps[-1].command}
 
 
+def test_a_cpp_file_of_cuda_is_compiled_and_finds_the_headers_of_its_section_first(
+    tmp_path: Path,
+) -> None:
+    build = {
+        "glue": {
+            "sources": ["cpu/op.cpp"],
+            "include": ["cpu"],
+            "cuda": {"sources": ["gpu/bind.cpp", "gpu/op.cu"], "include": ["gpu"]},
+        }
+    }
+    files = {"cpu/op.cpp": "", "gpu/bind.cpp": "", "gpu/op.cu": ""}
+    project = make_project(tmp_path, files, build)
+    project = project._replace(kernels=(), has_cuda_glue=True, is_stable=False)
+
+    def order(device: str, torch: TorchInstall) -> dict[str, list[str]]:
+        steps = steps_of(project, tmp_path, f"{glue_here(project)}{device}", torch)
+        folders = {f"-I{tmp_path}/{name}": name for name in ("cpu", "gpu")}
+        return {
+            source: [folders[word] for word in s.command if word in folders]
+            for source in ("op.cpp", "bind.cpp", "op.cu")
+            for s in steps
+            if s.name.startswith(f"compile {source} ")
+        }
+
+    assert order("-cu13", torch_with("13.0")) == {
+        "op.cpp": ["cpu", "gpu"],
+        "bind.cpp": ["gpu", "cpu"],
+        "op.cu": ["gpu", "cpu"],
+    }
+    assert [*order("", torch_with(None))] == ["op.cpp"]
+
+
 def test_the_glue_for_the_cpu_knows_no_cuda(tmp_path: Path) -> None:
     project = with_aten_glue(tmp_path, SOURCES)
     steps = steps_of(project, tmp_path, glue_here(project), torch_with(None))

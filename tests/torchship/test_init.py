@@ -13,6 +13,7 @@ from zipfile import ZipFile
 
 import pytest
 import small_repositories as repositories
+import tomllib
 from new_projects import files, torchship, tracked
 from ruamel.yaml import YAML
 from small_projects import write
@@ -24,6 +25,7 @@ from torchship.project.carried import Fate
 from torchship.project.errors import ProjectError
 from torchship.project.finish import finish
 from torchship.project.init import Plan, plan_init
+from torchship.project.people import people
 from torchship.project.written import write_all
 from torchship.release.matrix.cells import all_cells
 from torchship.release.matrix.generated import project_record
@@ -386,11 +388,44 @@ def test_what_has_no_place_of_its_own_is_named(tmp_path: Path) -> None:
     assert fate_of(plan, "scripts ['tool.sh']") is Fate.LEFT
     assert fate_of(plan, "long_description of 12 characters") is Fate.LEFT
     assert fate_of(plan, "platforms ['linux']") is Fate.NEEDLESS
-    assert fate_of(plan, "url Download") is Fate.CARRIED
+    assert fate_of(plan, "url Download https://example.org/plain.tar.gz") is Fate.CARRIED
+    assert fate_of(plan, "maintainer Grace <grace@example.org>") is Fate.CARRIED
     pyproject = pyproject_of(plan)
     assert 'maintainers = [{ name = "Grace", email = "grace@example.org" }]' in pyproject
     assert '"Download" = "https://example.org/plain.tar.gz"' in pyproject
     assert not any("want_user_cfg" in line.what for line in plan.report.lines)
+
+
+@pytest.mark.parametrize(
+    ("names", "emails", "expected"),
+    [
+        ("Ada", "", ["Ada"]),
+        ("Ada", "ada@x.org", ["Ada <ada@x.org>"]),
+        ("", "ada@x.org", ["ada@x.org"]),
+        ("Ada, Bob", "ada@x.org, bob@x.org", ["Ada <ada@x.org>", "Bob <bob@x.org>"]),
+        ("Ada, Bob", "both@x.org", ["Ada, Bob <both@x.org>"]),
+        ("Ada", "Bob <bob@x.org>, Eve <eve@x.org>", ["Ada", "Bob <bob@x.org>", "Eve <eve@x.org>"]),
+        ("Ada", "nowhere", ["Ada"]),
+        ("", "", []),
+    ],
+)
+def test_nobody_of_several_authors_is_lost(names: str, emails: str, expected: list[str]) -> None:
+    assert [str(person) for person in people(names, emails)] == expected
+
+
+def test_authors_of_pyproject_are_carried_over(tmp_path: Path) -> None:
+    table = (
+        '[project]\nname = "plain"\nversion = "1.0"\n'
+        'authors = [{ name = "Ada", email = "ada@x.org" }, { name = "Bob", email = "bob@x.org" }]\n'
+    )
+    files = {**repositories.PLAIN_REPOSITORY, "pyproject.toml": table}
+    plan = plan_init(repositories.make(tmp_path, files))
+    assert fate_of(plan, "author Ada <ada@x.org>") is Fate.CARRIED
+    authors = tomllib.loads(pyproject_of(plan))["project"]["authors"]
+    assert authors == [
+        {"name": "Ada", "email": "ada@x.org"},
+        {"name": "Bob", "email": "bob@x.org"},
+    ]
 
 
 def test_without_a_url_that_of_the_repositorys_origin_is_taken(plain: Path) -> None:
@@ -457,7 +492,18 @@ def test_what_would_stop_a_build_is_said_before(
     tmp_path: Path, changes: dict[str, str], stop: str
 ) -> None:
     root = repositories.make(tmp_path, {**repositories.PLAIN_REPOSITORY, **changes})
-    assert any(stop in each for each in plan_init(root).stops)
+    plan = plan_init(root, is_run="setup.py" in changes)
+    assert any(stop in each for each in plan.stops)
+
+
+def test_an_extension_of_each_device_has_headers_of_its_own(tmp_path: Path) -> None:
+    """Each source finds the headers of its own section first, so no name is taken twice."""
+    root = repositories.make(tmp_path, repositories.OF_EACH_DEVICE)
+    plan = plan_init(root)
+    assert not any("differ" in stop for stop in plan.stops)
+    glue = matrix_of(plan)["build"]["glue"]
+    assert (glue["include"], glue["cuda"]["include"]) == (["cpu"], ["gpu"])
+    assert glue["cuda"]["sources"] == ["gpu/bind.cpp", "gpu/op.cu"]
 
 
 @pytest.mark.parametrize(
@@ -524,7 +570,12 @@ setup(name="plain", packages=["plain"], ext_modules=[
     ("source", "devices"),
     [
         ("#include <ATen/ATen.h>\n", {"cu12", "cu13"}),
-        ("#include <ATen/ATen.h>\n#ifdef WITH_CUDA\n#endif\n", {"cpu", "cu12", "cu13"}),
+        # Each imports torch twice.
+        pytest.param(
+            "#include <ATen/ATen.h>\n#ifdef WITH_CUDA\n#endif\n",
+            {"cpu", "cu12", "cu13"},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_an_extension_for_cuda_alone_has_no_glue_for_the_cpu(
@@ -616,7 +667,7 @@ def test_a_file_that_the_author_ignores_is_staged_all_the_same(tmp_path: Path) -
     assert "fast/_version.py" in tracked(tmp_path)
 
 
-@pytest.fixture(scope="module", params=["src", "python"])
+@pytest.fixture(scope="module", params=["src", pytest.param("python", marks=pytest.mark.slow)])
 def in_a_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a package that lies in another, in a repository that is finished."""
     root = tmp_path_factory.mktemp("layout")

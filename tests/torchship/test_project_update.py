@@ -258,7 +258,7 @@ update.apply(changes)
 """
 
 
-@pytest.mark.parametrize("writes", range(3))
+@pytest.mark.parametrize("writes", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 2))])
 def test_an_update_that_was_stopped_leaves_a_project_that_the_next_one_finishes(
     repo: Path, later: Path, writes: int
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from io import StringIO
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from new_projects import make
 from rich.console import Console
 from ruamel.yaml import YAML
 
+from measurements.rehearsal.occasions import occasions_of
+from measurements.rehearsal.rehearsal import Theatre
+from measurements.rehearsal.source import Source
 from torchship.release.matrix import generated
 from torchship.release.matrix.load import load, load_settings
 
@@ -103,3 +107,33 @@ def test_a_matrix_of_aten_alone_names_no_stable_cells(tmp_path: Path) -> None:
     (root / "build_matrix.yaml").write_text(content, encoding="utf-8")
     shape = generated.workflow_shape(load(root / "build_matrix.yaml"))
     assert not shape.stable
+
+
+@pytest.mark.rehearsal
+@pytest.mark.skipif(shutil.which("jq") is None, reason="GitHub's machines have jq")
+@pytest.mark.parametrize("files", [("test.yml",), ("release.yml", "publish.yml")], ids="-".join)
+@pytest.mark.parametrize("change", ["no Arm", "no old torches", "CUDA alone", "one cell"])
+def test_the_workflows_of_a_changed_matrix_run(
+    tmp_path: Path, change: str, files: tuple[str, ...]
+) -> None:
+    """Each on the last of its occasions, which has the jobs of all others: for `test.yml` a start
+    by hand, for `release.yml` the tag, for `publish.yml` the release that was made of it."""
+    root = make(tmp_path, "shaped-op")
+    matrix = root / "build_matrix.yaml"
+    content = CHANGES[change](matrix.read_text(encoding="utf-8"))
+    # The CUDA that PyPI has a compiler of.
+    matrix.write_text(content.replace("cu12, cu13", "cu13"), encoding="utf-8")
+    generated.write(load_settings(repo=root), Console(file=StringIO()))
+    Source(root).commit("Start")
+    source = Source.clone(root, tmp_path / "source")
+    if change == "no Arm":  # the only one with old torches, of which one is enough
+        source.keep_cells()
+    theatre = Theatre(source, tmp_path / "theatre")
+    for workflow in (each for each in theatre.workflows() if each.file in files):
+        occasion = occasions_of(workflow, f"v{source.version}")[-1]
+        rehearsed = theatre.play(workflow, occasion)
+        print(workflow.file, round(rehearsed.seconds), rehearsed.report.results)
+        assert rehearsed.report.problems == []
+        results = {**rehearsed.report.results}
+        results.pop("optional", None)  # needs conda-forge, and stops no release
+        assert {*results.values()} == {"success"}

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..judge.records import GlueName, TorchInstall, dotted
 from .cuda_flags import clang_flags
@@ -25,7 +25,7 @@ from .recipes import (
 )
 from .registered_twice import refuse_what_is_registered_twice
 from .request import BuildRequest
-from .sources import CUDA_SUFFIXES, HOST_SUFFIXES, INCLUDE, engine_sources
+from .sources import CUDA_SUFFIXES, HOST_SUFFIXES, INCLUDE, engine_sources, sources_of
 
 # The OpenMP symbols that ATen's parallel_for calls. The linker may leave only these
 # undefined.
@@ -47,17 +47,10 @@ def glue_recipe(request: BuildRequest, glue: GlueName) -> Recipe:
     if glue.cuda_major is not None:
         options = _joined(options, request.options.glue_cuda)
     standard = max(options.std or 0, cxx_standard(glue.lane, torch.version_tuple))
-    shared = _shared_options(request, glue, torch, options)
-    command = [
-        *request.compiler.command,
-        f"-std=c++{standard}",
-        *shared,
-        *define_flags(options),
-        *request.options.glue.flags,
-    ]
+    command = _host_command(request, glue, torch, options, standard=standard)
     # All code of a glue for CUDA alone may be in its CUDA sources.
     is_optional = glue.cuda_major is not None
-    own = sources_for(request, "glue", options, HOST_SUFFIXES, is_optional=is_optional)
+    own = sources_for(request, "glue", request.options.glue, HOST_SUFFIXES, is_optional=is_optional)
     recipe = Recipe(
         sources=dict.fromkeys([*engine_sources(glue.lane), *own], command),
         libraries=_libraries(request, glue, torch),
@@ -70,16 +63,34 @@ def glue_recipe(request: BuildRequest, glue: GlueName) -> Recipe:
         },
     )
     if glue.cuda_major is not None:
-        recipe = _with_cuda(request, glue, recipe, shared, standard=standard)
+        recipe = _with_cuda(request, glue, recipe, standard=standard)
     if glue.lane == "aten":
         refuse_what_is_registered_twice(recipe.sources)
     return recipe
 
 
+def _host_command(
+    request: BuildRequest,
+    glue: GlueName,
+    torch: TorchInstall,
+    options: ObjectOptions,
+    *,
+    standard: int,
+) -> list[str]:
+    """The command of the host compiler; its flags are the same for every source."""
+    return [
+        *request.compiler.command,
+        f"-std=c++{standard}",
+        *_shared_options(request, glue, torch, options),
+        *define_flags(options),
+        *request.options.glue.flags,
+    ]
+
+
 def _joined(options: ObjectOptions, more: ObjectOptions) -> ObjectOptions:
-    """The options of a glue with CUDA code, but for the flags, which are for one compiler each."""
+    """The options of a glue with CUDA code, but for the flags, which are for one compiler each,
+    and the sources."""
     return ObjectOptions(
-        sources=options.sources,
         include=(*options.include, *more.include),
         defines={**options.defines, **more.defines},
         std=max(options.std or 0, more.std or 0) or None,
@@ -171,20 +182,29 @@ def _with_cuda(
     request: BuildRequest,
     glue: GlueName,
     recipe: Recipe,
-    shared: list[str],
     *,
     standard: int,
 ) -> Recipe:
     """The recipe of a glue that has its own CUDA code, with torch's headers."""
     options = request.options.glue_cuda
+    torch = _torch_for(request, glue)
+    joined = _joined(request.options.glue, options)
+    # A source finds the headers of its own section first, since two extensions may have become one.
+    joined = replace(joined, include=(*options.include, *request.options.glue.include))
     # The toolkit's own headers come first: the wheels beside torch may be of another release.
-    beside = _headers_beside(_torch_for(request, glue))
-    device = _device_compiler(request, glue, [*shared, *beside], standard)
+    beside = _headers_beside(torch)
+    shared = [*_shared_options(request, glue, torch, joined), *beside]
+    device = _device_compiler(request, glue, shared, standard)
     headers = [*_system_headers(device.include_dirs), *beside]
-    host = {source: [*command, *headers] for source, command in recipe.sources.items()}
-    sources = sources_for(request, "glue", options, CUDA_SUFFIXES)
+    more = sources_of(request.project, request.csrc, options.sources, HOST_SUFFIXES)
+    command = _host_command(request, glue, torch, joined, standard=standard)
+    host = {**recipe.sources, **{path: command for path in more if path not in recipe.sources}}
+    sources = sources_for(request, "glue", options, CUDA_SUFFIXES, is_optional=bool(more))
     return Recipe(
-        sources={**host, **dict.fromkeys(sources, device.command)},
+        sources={
+            **{source: [*words, *headers] for source, words in host.items()},
+            **dict.fromkeys(sources, device.command),
+        },
         libraries=[
             *recipe.libraries,
             *_cuda_libraries_of_torch(request, glue),

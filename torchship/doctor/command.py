@@ -14,24 +14,29 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ..judge import find_torch, probe_runtime
+from ..judge.budget import Budget, BudgetSpentError
 from ..judge.machine.torch_probe import TorchNotFoundError, release
 from ..judge.project import NOBODY, Project
 from ..judge.reading.layouts import LAYOUTS
-from ..judge.records import Runtime, TorchInstall, dotted, parse_minor
+from ..judge.records import Finding, Runtime, TorchInstall, dotted, parse_minor
 from ..judge.rules import CODES
 from ..judge.target import Interpreter, Target
-from ..judge.text import printable
+from ..judge.text import printable, quoted
 from ..judge.words import render
 from . import examine, grammar, run_command
+from .clash import find_clash
 from .environment import pythons
 from .environment.pythons import InterpreterError
 from .environment.targets import UsageError, exists, is_installed, wheels_among
 from .grammar import Audit, Build, Check, Choose, Explain, Run, Where
+from .looking.processes import Python
 from .reasons import meaning
 from .report import blocks, forms, report
+from .run_command import EndedCommand
 
 #: What is written as a code, whether there is one or not.
 _CODE = re.compile(r"TD\d{3}", re.IGNORECASE)
@@ -65,7 +70,7 @@ def program_of(project: Project) -> str:
     if called.name == "__main__.py":
         return f"python -m {__package__}"
     if called.suffix == ".pyz":
-        return f"python {called.name}"
+        return f"python {quoted(called)}"
     return "torchship doctor" if called.name == "torchship" else "torch-doctor"
 
 
@@ -88,7 +93,7 @@ class _Doctor:
             target = Target(self._python(where.python))
             return self._of_target(request, where, target)
         except (UsageError, TorchNotFoundError, InterpreterError) as error:
-            print(render.shorten(str(error), target.prefix), file=sys.stderr)
+            print(render.shorten_home(str(error)), file=sys.stderr)
             return 2
 
     def _of_target(
@@ -121,12 +126,14 @@ class _Doctor:
                 python, how = run_command.python_of(request.command), "the one of the command"
             try:
                 target = Target(self._python(python, how))
-                self._explain(ended.output, request.check, target)
+                self._explain(ended.output, request.check, target, ended)
             except (UsageError, TorchNotFoundError, InterpreterError) as error:
                 print(render.shorten(str(error)), file=sys.stderr)
         return ended.exit_code
 
-    def _explain(self, content: str, check: Check, target: Target) -> int:
+    def _explain(
+        self, content: str, check: Check, target: Target, ended: EndedCommand | None = None
+    ) -> int:
         """Say what a code or a message means, and the verdict on the file that the message names.
 
         Returns 0, 1 if that file does not work, or 2 if the message is not known. Raises
@@ -141,10 +148,15 @@ class _Doctor:
         if is_of_here and not diagnosis.other_python and runtime.torch is not None:
             reason = examine.reason_of_pasted(content, runtime)
         result = self._blamed(diagnosis, check, target) if is_of_here else None
+        if ended is not None and check.is_looking and (reason is None or ended.is_of_signal):
+            reason = self._clash(content, check, runtime) or reason
         if check.form == "json":
             report.print_json_of_message(diagnosis, result, reason, target.prefix)
         else:
-            told = meaning.lines_of_diagnosis(diagnosis)
+            # What a process can die of is many things, and the message names one.
+            is_vague = not diagnosis.is_known or (ended is not None and ended.is_of_signal)
+            is_answered = is_vague and reason is not None
+            told = () if is_answered else meaning.lines_of_diagnosis(diagnosis)
             lines = [render.shorten(line, target.prefix) for line in told]
             # Not shortened: it holds a command.
             lines += meaning.lines_on_other_python(diagnosis, self.program)
@@ -171,6 +183,14 @@ class _Doctor:
         packages = [name for name in diagnosis.packages if is_installed(target, name)]
         named = [str(file)] if file else packages[:1]
         return self._examine(check._replace(names=tuple(named)), target) if named else None
+
+    def _clash(self, content: str, check: Check, runtime: Runtime) -> Finding | None:
+        """Whether what the command imported before is why its import failed."""
+        python = Python(executable=runtime.target.executable(), seconds=check.seconds)
+        runtime.target.budget = Budget()
+        with suppress(OSError, BudgetSpentError):
+            return find_clash(content, python, runtime)
+        return None
 
     def _examine(self, check: Check, target: Target) -> report.Report:
         """Look at what the user names, and judge it. Raises UsageError or TorchNotFoundError."""

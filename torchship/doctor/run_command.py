@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import BinaryIO
 
 from ..judge.project import Record
+from ..judge.text import read_regular
 from ..judge.words import messages
 
 _CHUNK = 1 << 16
@@ -22,6 +23,13 @@ _OF_IMPORT = re.compile(
     re.MULTILINE,
 )
 
+_IS_PYTHON = re.compile(r"python[\d.]*")
+#: The first line of a script, or the second, where an installer had a path too long for the first.
+_STARTS_PYTHON = re.compile(
+    r"(?:#! ?(?:/usr/bin/env (?:-S )?)?|\'\'\'exec\' [\"]?)([^\s\"]*\bpython[\d.]*)(?=[\s\"]|$)"
+)
+_LONGEST_START = 2000
+
 
 class EndedCommand(Record, kw_only=True):
     """How a command ended."""
@@ -30,10 +38,14 @@ class EndedCommand(Record, kw_only=True):
     output: str  #: the end of what it wrote to standard error
 
     @property
+    def is_of_signal(self) -> bool:
+        return self.exit_code > 128
+
+    @property
     def is_of_import(self) -> bool:
         """Whether it ended by a signal, or with an error that may be one of an import."""
         return self.exit_code != 0 and (
-            self.exit_code > 128 or _OF_IMPORT.search(self.output) is not None
+            self.is_of_signal or _OF_IMPORT.search(self.output) is not None
         )
 
 
@@ -80,6 +92,14 @@ def _words_of_signal(number: int) -> str:
 
 
 def python_of(command: Sequence[str]) -> str | None:
-    """The Python that a command runs; None for another program."""
-    name = os.path.basename(command[0])  # noqa: PTH119
-    return shutil.which(command[0]) if re.fullmatch(r"python[\d.]*", name) else None
+    """The Python that a command runs, itself or by the first lines of its script; None for another
+    program."""
+    program = shutil.which(command[0])
+    if program is None or _IS_PYTHON.fullmatch(os.path.basename(program)):  # noqa: PTH119
+        return program
+    try:
+        start = read_regular(program, _LONGEST_START).decode("utf-8", "replace")
+    except OSError:
+        return None
+    matches = filter(None, map(_STARTS_PYTHON.match, start.splitlines()[:2]))
+    return next((shutil.which(match[1]) for match in matches), None)

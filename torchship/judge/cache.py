@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from . import fixes
-from .machine.runtime_probe import libc, machine
+from .machine.system import libc, machine
 from .project import Project, Record, checkout_of
 from .records import REJECTED, Finding, Fix, TorchInstall, dotted
 from .text import is_file, list_names, printable, quoted, read_json, read_regular

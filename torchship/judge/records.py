@@ -19,9 +19,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from .project import NOBODY, Project, Record
+from .reading.elf import Header
+from .text import parse_version as parse_version
 from .text import printable
 
 if TYPE_CHECKING:
+    from .linking.process import Opening
     from .target import Target
 
 RECORD_SCHEMA = 1
@@ -271,18 +274,6 @@ def _shown(value: object) -> str:
     return f"a {type(value).__name__}" if isinstance(value, (list, dict)) else repr(value)[:80]
 
 
-def parse_version(version: str | None) -> tuple[int, ...] | None:
-    """`"580.65.06"` -> `(580, 65, 6)`; None if the text does not start with a number."""
-    numbers: list[int] = []
-    for part in (version or "").split(".", 8)[:8]:
-        digits = part[: len(part) - len(part.lstrip("0123456789"))][:9]
-        if digits:
-            numbers.append(int(digits))
-        if not digits or digits != part:
-            break
-    return tuple(numbers) or None
-
-
 def parse_minor(version: str | None) -> tuple[int, int] | None:
     """`"2.13.0+cpu"` -> `(2, 13)`; None if the text does not start with two numbers."""
     numbers = parse_version(version) or ()
@@ -334,8 +325,9 @@ class BinaryRecord(Record, kw_only=True):
     record: BuildRecord | None = None
     layout: Mapping[str, int] | None = None
     platform: str | None = None
-    needed: tuple[str, ...] = ()  #: as in `Elf`
-    runpath: str = ""  #: as in `Elf`
+    header: Header = Header()  #: what the file says to the dynamic linker
+    needed: tuple[str, ...] = ()  #: as in `header`
+    runpath: str = ""  #: as in `header`
     #: The newest version of `GLIBC`, `GLIBCXX` and `CXXABI` that the file needs.
     floors: Mapping[str, tuple[int, ...]] = NOTHING
     #: The undefined strong symbols that torch must provide (`is_torch_symbol`).
@@ -453,77 +445,6 @@ class Environment(Record):
         return not self.path
 
 
-class LinkFault(Record, kw_only=True):
-    """What the dynamic linker minds besides missing libraries and an object's own symbols."""
-
-    file: Path  #: the file in which the fault is
-
-    is_fatal = True  #: whether an object with such a fault never loads
-
-
-class BroughtIn(LinkFault, kw_only=True):
-    """A library that a variable brings in, and without which the object would load."""
-
-    file: Path
-    variable: str  #: LD_LIBRARY_PATH or LD_PRELOAD
-
-
-class RefusedLibrary(LinkFault, kw_only=True):
-    """A file that was found as a library and cannot be loaded."""
-
-    file: Path
-    reason: str  #: such as "file too short"
-
-
-class ForbidsDlopen(LinkFault, kw_only=True):
-    """A file that was linked with `-z nodlopen`."""
-
-    file: Path
-
-
-class MissingSymbolVersion(LinkFault, kw_only=True):
-    """A symbol version that a library lacks."""
-
-    file: Path  #: what needs the version
-    library: Path
-    version: str
-
-
-class UndefinedSymbols(LinkFault, kw_only=True):
-    """Symbols that a library needs and that nothing defines."""
-
-    file: Path  #: the library
-    names: tuple[str, ...]
-
-
-class NotLinked(LinkFault, kw_only=True):
-    """Symbols that a library of torch defines, for a file that does not name the library."""
-
-    is_fatal = False
-
-    file: Path
-    library: Path
-    names: tuple[str, ...]
-
-
-class ExecutableStack(LinkFault, kw_only=True):
-    """A file that asks for an executable stack."""
-
-    is_fatal = False
-
-    file: Path
-
-
-class StaticTls(LinkFault, kw_only=True):
-    """Static thread-local storage, of which the object's files take some."""
-
-    is_fatal = False
-
-    file: Path  #: what needs most of it
-    needed: int  #: bytes, of all files together
-    left: int  #: bytes
-
-
 class Runtime(Record, kw_only=True):
     """The process, the machine and the torch that a binary would be loaded into.
 
@@ -557,8 +478,8 @@ class Runtime(Record, kw_only=True):
     #: The finding on `import torch` here, which the doctor makes: of an import (examine.py), or of
     #: torch's files (checks/torch_loading.py). None if it was not looked at, as by a loader.
     torch_import: Finding | None = None
-    #: What else the dynamic linker minds, by the binary's path.
-    link_faults: Mapping[str, tuple[LinkFault, ...]] = NOTHING
+    #: What the dynamic linker would do with a binary, by its path.
+    openings: Mapping[str, Opening] = NOTHING
     project: Project = NOBODY  #: its binaries are "ours"; all others belong to other packages
     page_size: int = 0
     l4t: str = ""

@@ -97,7 +97,7 @@ def is_file(path: str | os.PathLike[str]) -> bool:
     return os.path.isfile(path)  # noqa: PTH113
 
 
-def list_names(folder: Path, limit: int | None = None) -> list[str]:
+def list_names(folder: str | os.PathLike[str], limit: int | None = None) -> list[str]:
     """The names in a folder, sorted; none if it cannot be read. With `limit`, no more of them
     are read."""
     with suppress(OSError, ValueError):
@@ -142,3 +142,15 @@ def parse_json(content: bytes, budget: Budget | None = None) -> dict[str, Any]:
         parsed = json.loads(content)
         return parsed if isinstance(parsed, dict) else {}
     return {}
+
+
+def parse_version(version: str | None) -> tuple[int, ...] | None:
+    """`"580.65.06"` -> `(580, 65, 6)`; None if the text does not start with a number."""
+    numbers: list[int] = []
+    for part in (version or "").split(".", 8)[:8]:
+        digits = part[: len(part) - len(part.lstrip("0123456789"))][:9]
+        if digits:
+            numbers.append(int(digits))
+        if not digits or digits != part:
+            break
+    return tuple(numbers) or None

@@ -92,4 +92,10 @@ def _own_modules(package: Path) -> Iterator[str]:
 
 
 def _passes(root: Path, command: Sequence[str]) -> bool:
-    return subprocess.run(command, cwd=root, check=False).returncode == 0
+    """Whether a check passes; only one that fails has something to say."""
+    process = subprocess.run(
+        command, cwd=root, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    if process.returncode:
+        print(process.stdout, end="", flush=True)
+    return process.returncode == 0

@@ -12,6 +12,7 @@ from ..builder.sources import CUDA_SUFFIXES, HEADER_SUFFIXES, HOST_SUFFIXES
 from .build_section import BuildSection
 from .carried import Report
 from .licenses import NONE, license_files, spdx_name
+from .people import Person, people, people_toml
 from .render import AUTHOR, names_of
 from .seen import Seen
 from .torch_range import allowed_minors, is_torch
@@ -52,8 +53,7 @@ class Metadata:
     summary: str
     license: str
     url: str
-    author: str
-    author_email: str
+    authors: list[Person]
     requires_python: str
     license_files: list[str] = field(default_factory=list)
     readme: str = ""
@@ -63,7 +63,7 @@ class Metadata:
     extras: dict[str, list[str]] = field(default_factory=dict)
     entry_points: dict[str, dict[str, str]] = field(default_factory=dict)
     build_requires: list[str] = field(default_factory=list)
-    maintainers: dict[str, str] = field(default_factory=dict)  #: their addresses
+    maintainers: list[Person] = field(default_factory=list)
     torches: list[str] = field(default_factory=list)  #: the minors that the requirement allows
 
 
@@ -114,8 +114,7 @@ class _Maker:
             summary=self._summary(),
             license=self._license(),
             url=url,
-            author=said.author or AUTHOR,
-            author_email=_address(said.author_email),
+            authors=people(said.author, said.author_email) or [Person(AUTHOR)],
             requires_python=self._requires_python(),
             license_files=license_files(self._root),
             readme=self._readme(),
@@ -125,9 +124,16 @@ class _Maker:
             extras={key: list(words) for key, words in said.extras.items()},
             entry_points=self._entry_points(),
             build_requires=self._build_requires(),
+            maintainers=people(said.maintainer, said.maintainer_email),
         )
         self._note(f"name {said.name}", f"{MATRIX}: project: distribution", said.name)
-        self._note(f"author {said.author}", f"{PYPROJECT}: authors", said.author)
+        for person in people(said.author, said.author_email):
+            self._note(f"author {person}", f"{PYPROJECT}: authors")
+        for person in meta.maintainers:
+            self._note(f"maintainer {person}", f"{PYPROJECT}: maintainers")
+        for addresses in (said.author_email, said.maintainer_email):
+            if addresses and "@" not in addresses:
+                self._report.left(f"address {addresses}", self._place, "it has no @")
         for word in meta.keywords:
             self._note(f"keyword {word}", f"{PYPROJECT}: keywords")
         for extra, words in meta.extras.items():
@@ -137,7 +143,6 @@ class _Maker:
                     f"{PYPROJECT}: optional-dependencies",
                 )
         meta.torches = self._allowed_torches()
-        meta.maintainers = self._maintainers()
         self._requirements()
         self._others()
         self._data(package)
@@ -215,7 +220,9 @@ class _Maker:
             self._report.carried(f"url {origin}", "git's origin", f"{MATRIX}: project: url")
             return origin
         if not re.fullmatch(r"https://[^\s/]+(/[^\s/]+)*", url):
-            self._report.left("url", self._place, "there is none; write that of the repository")
+            why = "it is no https address" if url else "there is none"
+            what = f"url {url}".strip()
+            self._report.left(what, self._place, f"{why}; write that of the repository")
             return f"https://example.org/{distribution}"
         self._note(f"url {url}", f"{MATRIX}: project: url")
         return url
@@ -224,8 +231,8 @@ class _Maker:
         urls = {key: value for key, value in self._said.project_urls.items() if key != "Repository"}
         if self._said.url and self._said.url != url:
             urls.setdefault("Homepage", self._said.url)
-        for key in urls:
-            self._note(f"url {key}", f"{PYPROJECT}: urls")
+        for key, value in urls.items():
+            self._note(f"url {key} {value}", f"{PYPROJECT}: urls")
         return urls
 
     def _requires_python(self) -> str:
@@ -311,16 +318,6 @@ class _Maker:
                 self._report.carried(f"requirement {word}", self._place, target)
         return allowed or list(self._torches)
 
-    def _maintainers(self) -> dict[str, str]:
-        said = self._said
-        if not said.maintainer and not said.maintainer_email:
-            return {}
-        self._note(
-            f"maintainer {said.maintainer or said.maintainer_email}",
-            f"{PYPROJECT}: maintainers",
-        )
-        return {said.maintainer: _address(said.maintainer_email)}
-
     def _others(self) -> None:
         for name, value in self._said.others.items():
             what = f"{name} {value}"
@@ -358,11 +355,6 @@ def _patterns(files: Sequence[str]) -> list[str]:
         for pattern, names in groups.items()
         for name in ([pattern] if len(names) > 3 else names)
     ]
-
-
-def _address(email: str) -> str:
-    match = re.search(r"<([^<>\s]+@[^<>\s]+)>|^([^<>\s,]+@[^<>\s,]+)$", email.strip())
-    return (match[1] or match[2]) if match else ""
 
 
 def _origin(root: Path) -> str:
@@ -423,18 +415,9 @@ def project_toml(meta: Metadata) -> Iterator[str]:
     yield f'license = "{meta.license}"  #= "{{license}}"'
     if meta.license_files:
         yield f"license-files = {json.dumps(meta.license_files)}"
-    email = f', email = "{meta.author_email}"' if meta.author_email else ""
-    yield f"authors = [{{ name = {json.dumps(meta.author, ensure_ascii=False)}{email} }}]"
+    yield people_toml("authors", meta.authors)
     if meta.maintainers:
-        people = [
-            ", ".join(
-                f"{key} = {json.dumps(value, ensure_ascii=False)}"
-                for key, value in (("name", name), ("email", address))
-                if value
-            )
-            for name, address in meta.maintainers.items()
-        ]
-        yield f"maintainers = [{', '.join(f'{{ {one} }}' for one in people)}]"
+        yield people_toml("maintainers", meta.maintainers)
     if meta.keywords:
         yield f"keywords = {json.dumps(meta.keywords)}"
     if meta.classifiers:

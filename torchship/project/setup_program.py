@@ -220,9 +220,10 @@ def _in_flag(flag):
 
 def _metadata(distribution, unknown):
     meta = distribution.metadata
-    author = meta.author or _name_in(meta.author_email)
-    maintainer = meta.maintainer or _name_in(meta.maintainer_email)
-    has_no_author = not (author or meta.author_email)
+    authors = meta.author or "", meta.author_email or ""
+    maintainers = meta.maintainer or "", meta.maintainer_email or ""
+    if not any(authors):
+        authors, maintainers = maintainers, ("", "")
     folders = {}
     for name in distribution.packages or []:
         folders[name] = _relative(_folder(distribution, name))
@@ -231,8 +232,8 @@ def _metadata(distribution, unknown):
         "version": str(meta.version or ""),
         "summary": (meta.description or "").strip(),
         "license": str(getattr(meta, "license_expression", None) or meta.license or ""),
-        "author": author or (maintainer if has_no_author else ""),
-        "author_email": meta.author_email or (meta.maintainer_email if has_no_author else "") or "",
+        "author": authors[0],
+        "author_email": authors[1],
         "url": meta.url or "",
         "project_urls": _urls(meta),
         "keywords": list(meta.keywords or []),
@@ -249,8 +250,8 @@ def _metadata(distribution, unknown):
         "packages": folders,
         "data": _data(distribution, unknown),
         "commands": _commands(distribution),
-        "maintainer": "" if has_no_author else maintainer,
-        "maintainer_email": "" if has_no_author else meta.maintainer_email or "",
+        "maintainer": maintainers[0],
+        "maintainer_email": maintainers[1],
         "others": _others(distribution),
     }
 
@@ -304,10 +305,6 @@ def _words(value):
     if isinstance(value, str):
         value = value.splitlines()
     return [str(one).strip() for one in value or [] if str(one).strip()]
-
-
-def _name_in(email):
-    return (email or "").partition("<")[0].strip()
 
 
 def _folder(distribution, package):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..builder.client import package_folder
 from .build_section import BuildSection
-from .collisions import same_functions, same_headers
+from .collisions import Collision, same_functions, same_headers
 from .metadata_section import MATRIX, PYPROJECT, Metadata
 from .names import why_not
 from .seen import Both
@@ -37,10 +37,10 @@ def find_stops(
         r"(?m)^\[(metadata|options)", (root / "setup.cfg").read_text("utf-8")
     ):
         yield f"setup.cfg says what {PYPROJECT} says, and setuptools reads both: git rm setup.cfg"
-    yield from _collisions(root, build)
+    yield from _collisions(root, both, build)
 
 
-def _collisions(root: Path, build: BuildSection) -> Iterator[str]:
+def _collisions(root: Path, both: Both, build: BuildSection) -> Iterator[str]:
     texts = {
         name: (root / name).read_text(encoding="utf-8", errors="replace")
         for name in build.sources
@@ -52,13 +52,22 @@ def _collisions(root: Path, build: BuildSection) -> Iterator[str]:
             "both: rename it in one of them, or write static before it where no other source "
             "calls it"
         )
-    folders = list(dict.fromkeys([*build.host.include, *build.cuda.include]))
-    for each in same_headers(root, folders, build.sources):
+    for each in dict.fromkeys(_same_headers(root, both, build)):
         yield (
             f"{each.first} and {each.second} differ, and sources include {each.what}, for which "
-            "the glue for CUDA searches both folders: rename one, or include it by its path from "
-            "the source"
+            "the glue searches both folders: rename one, or include it by its path from the source"
         )
+
+
+def _same_headers(root: Path, both: Both, build: BuildSection) -> Iterator[Collision]:
+    """Each source searches the folders of its own section first, whatever the order of its
+    extension was."""
+    yield from same_headers(root, build.host.include, build.host.sources)
+    yield from same_headers(root, build.cuda.include, build.cuda.sources)
+    carried = {*build.host.include, *build.cuda.include}
+    for extension in both.seen.extensions:
+        own = [folder for folder in extension.include if folder in carried]
+        yield from same_headers(root, own, extension.sources)
 
 
 def _move(root: Path, folder: str, package: str) -> str:

@@ -87,7 +87,7 @@ class _Run:
         return self._pytest(env, request.pytest)
 
     def _step(self, name: str) -> None:
-        print(f"\n== {name} ({time.monotonic() - self.began:.0f} s)", flush=True)
+        print(f"\n== {name} (after {time.monotonic() - self.began:.0f} s)", flush=True)
 
     def _clean_variables(self) -> None:
         """The tests are of what is installed here, and not of what variables name."""

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
+from processes import Forks
 from small_clients import FOLDER, PYTHONPATH, BuiltOnce, glues
 
 TRUE = (
@@ -57,29 +56,25 @@ GLUES = [glues()[0], *(pytest.param(glue, marks=pytest.mark.slow) for glue in gl
 Results = Callable[[str], dict[str, object]]
 
 
-def properties_by(program: str, argument: Path, **variables: str) -> dict[str, object]:
+def properties_by(
+    forked: Forks, program: str, argument: Path, **variables: str
+) -> dict[str, object]:
     """What a program prints."""
-    command = [sys.executable, FOLDER / program, argument]
-    process = subprocess.run(
-        command,
-        cwd=argument.parent,
-        env=os.environ | {"PYTHONPATH": PYTHONPATH, **variables},
-        capture_output=True,
-        text=True,
-    )
+    env = os.environ | {"PYTHONPATH": PYTHONPATH, **variables}
+    process = forked.program(FOLDER / program, str(argument), cwd=argument.parent, env=env)
     assert process.returncode == 0, process.stdout + process.stderr
     properties: dict[str, object] = json.loads(process.stdout)
     return properties
 
 
 @pytest.fixture(scope="session")
-def results(built_once: BuiltOnce) -> Results:
+def results(built_once: BuiltOnce, forked: Forks) -> Results:
     """What kit_program.py says of a glue."""
 
     @cache
     def run(glue: str) -> dict[str, object]:
         root = built_once("kit", glue).folder
-        return properties_by("kit_program.py", root / "lib" / f"glue-{glue}.so")
+        return properties_by(forked, "kit_program.py", root / "lib" / f"glue-{glue}.so")
 
     return run
 
@@ -97,21 +92,23 @@ UNDER_AUTOCAST = {
 }
 
 
-def under_autocast(built_once: BuiltOnce, glue: str) -> dict[str, object]:
+def under_autocast(built_once: BuiltOnce, forked: Forks, glue: str) -> dict[str, object]:
     """What autocast_program.py says of a glue, by device."""
     root = built_once("kit", glue).folder
-    return properties_by("autocast_program.py", root, KIT_VARIANT=f"{glue}-cpu")
+    return properties_by(forked, "autocast_program.py", root, KIT_VARIANT=f"{glue}-cpu")
 
 
 @pytest.mark.parametrize("glue", GLUES)
-def test_autocast_casts_for_the_operators_that_ask_for_it(built_once: BuiltOnce, glue: str) -> None:
-    assert under_autocast(built_once, glue)["cpu"] == UNDER_AUTOCAST
+def test_autocast_casts_for_the_operators_that_ask_for_it(
+    built_once: BuiltOnce, forked: Forks, glue: str
+) -> None:
+    assert under_autocast(built_once, forked, glue)["cpu"] == UNDER_AUTOCAST
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("glue", glues())
-def test_autocast_casts_on_a_gpu(built_once: BuiltOnce, glue: str) -> None:
-    assert under_autocast(built_once, glue)["cuda"] == UNDER_AUTOCAST
+def test_autocast_casts_on_a_gpu(built_once: BuiltOnce, forked: Forks, glue: str) -> None:
+    assert under_autocast(built_once, forked, glue)["cuda"] == UNDER_AUTOCAST
 
 
 @pytest.mark.parametrize("glue", GLUES)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import base64
 import hashlib
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 from packaging_alone import packaging_alone
+from processes import Forks, forks
 from shared_objects import fake_torch, shared_object
 
 REPO = Path(__file__).resolve().parents[3]
@@ -17,11 +21,18 @@ SYMBOL = "_ZN2at6Tensor3addEv"
 ABSENT = "_ZN2at6absentEv"
 
 
+@cache
+def base_of(python: str) -> tuple[str, str]:
+    """The prefix of the Python that an environment was made with, and its minor version."""
+    code = "import sys; print(sys.base_prefix); print('%d.%d' % sys.version_info[:2])"
+    base, version = subprocess.check_output([python, "-I", "-c", code], text=True).split()
+    return base, version
+
+
 def make_environment(prefix: Path, python: str = sys.executable) -> Path:
     """A virtual environment without pip, and without what lies beside its base; returns its
     site-packages."""
-    code = "import sys; print(sys.base_prefix); print('%d.%d' % sys.version_info[:2])"
-    base, version = subprocess.check_output([python, "-I", "-c", code], text=True).split()
+    base, version = base_of(python)
     (prefix / "bin").mkdir(parents=True)
     (prefix / "pyvenv.cfg").write_text(f"home = {base}/bin\ninclude-system-site-packages = false\n")
     (prefix / "bin" / "python").symlink_to(f"{base}/bin/python{version}")
@@ -63,10 +74,10 @@ def add_package(site: Path, name: str, files: dict[str, str], *lines: str, tag: 
 
 def add_extension(site: Path, name: str, *symbols: str, file: str = "_C.so", pin: str = "") -> Path:
     """A distribution with one Python module that needs these symbols of torch; returns the file."""
-    flags = [f"-L{site / 'torch' / 'lib'}", "-Wl,--no-as-needed", "-l:libtorch_cpu.so"]
+    libraries = [site / "torch" / "lib" / "libtorch_cpu.so"]
     module = f"PyInit_{file.partition('.')[0]}"
     path = shared_object(
-        site / name / file, undefined=symbols or [SYMBOL], defined=[module], flags=flags
+        site / name / file, undefined=symbols or [SYMBOL], defined=[module], libraries=libraries
     )
     info = add_package(site, name, {}, *([f"Requires-Dist: torch=={pin}"] if pin else []))
     (info / "RECORD").write_text(f"{name}/{file},sha256=x,1\n")
@@ -81,18 +92,35 @@ def run_doctor(
     It only reads: the torch of `add_torch` cannot be imported.
     """
     path = variables.pop("PYTHONPATH", str(REPO))
+    env = {
+        "PATH": os.environ["PATH"],
+        "HOME": "/nonexistent",
+        "PYTHONPATH": f"{path}:{packaging_alone()}",
+        **variables,
+    }
+    words = ("torchship.doctor", "--no-import", "--verbose", *arguments)
+    if "--python" in arguments and path == str(REPO):
+        return _doctor().module(*words, cwd=cwd, env=env, text=text or "")
     return subprocess.run(
-        [sys.executable, "-S", "-m", "torchship.doctor", "--no-import", "--verbose", *arguments],
+        [sys.executable, "-S", "-m", *words],
         capture_output=True,
         text=True,
         cwd=cwd,
         input=text,
         stdin=subprocess.DEVNULL if text is None else None,
-        env={
-            "PATH": os.environ["PATH"],
-            "HOME": "/nonexistent",
-            "PYTHONPATH": f"{path}:{packaging_alone()}",
-            **variables,
-        },
+        env=env,
         timeout=120,
     )
+
+
+@cache
+def _doctor() -> Forks:
+    """Runs the doctor in processes that have imported it, which is most of what they take; for the
+    judgement of another Python it does not matter."""
+    env = {"PYTHONPATH": f"{REPO}:{packaging_alone()}"}
+    modules = ("torchship.doctor.command", "torchship.doctor.run_command")
+    return _SERVERS.enter_context(forks(*modules, env=env, options=("-S",)))
+
+
+_SERVERS = ExitStack()
+atexit.register(_SERVERS.close)

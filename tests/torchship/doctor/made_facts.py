@@ -10,8 +10,14 @@ from shared_objects import GLUE_RECORD, KERNELS_RECORD
 from small_client import PROJECT
 
 from torchship.judge import BinaryRecord, BuildRecord, Runtime, TorchInstall
+from torchship.judge.linking.process import Opening
 from torchship.judge.reading import layouts
+from torchship.judge.reading.elf import Header
 from torchship.judge.target import Target
+
+Openings = dict[str, Opening]
+#: The header of a file in which nothing is unusual.
+USUAL = Header(executable_stack=False)
 
 
 def make_torch(version: str = "2.13.0+cpu", **facts: object) -> TorchInstall:
@@ -27,6 +33,23 @@ def make_torch(version: str = "2.13.0+cpu", **facts: object) -> TorchInstall:
         "include_dir": Path("/nowhere/torch/include"),
     }
     return TorchInstall(**{**defaults, **facts})
+
+
+def opened(path: Path, header: Header = USUAL, **facts: object) -> Openings:
+    """What the dynamic linker would do with one file, which needs no library."""
+    defaults: dict[str, Any] = {
+        "files": (path,),
+        "new": {path: header},
+        "names": {},
+        "missing": (),
+        "refused": (),
+        "by_library_path": (),
+        "forbidding": (),
+        "executable_stack": False,
+        "static_tls_left": 0,
+        "symbols": {},
+    }
+    return {str(path): Opening(**{**defaults, **facts})}
 
 
 def make_runtime(torch: TorchInstall | None = None, **facts: object) -> Runtime:

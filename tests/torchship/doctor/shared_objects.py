@@ -7,9 +7,7 @@ import json
 import struct
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from small_client import PROJECT
@@ -67,7 +65,7 @@ def shared_object(  # noqa: PLR0913 - a test sets one or two of an object's prop
     undefined: Iterable[str] = (),
     weak: Iterable[str] = (),
     defined: Iterable[str] = (),
-    libraries: Iterable[Path] = (),
+    libraries: Sequence[Path] = (),
     versions: str | None = None,
     flags: Iterable[str] = (),
     soname: str | None = None,
@@ -92,24 +90,33 @@ def shared_object(  # noqa: PLR0913 - a test sets one or two of an object's prop
     for index, symbol in enumerate(defined):
         lines.append(f'int d{index}(void) __asm__("{symbol}"); int d{index}(void) {{ return 7; }}')
     options = [*flags, f"-Wl,-soname,{soname}"] if soname else [*flags]
+    if libraries:
+        options += ["-Wl,--no-as-needed", *map(str, libraries)]
     code = "\n".join([*lines, "int test_object;"]) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
-    inputs = [*libraries, *(option for option in options if not option.startswith("-"))]
-    if inputs:
-        _compile(path, code, versions, [*options, "-Wl,--no-as-needed", *map(str, libraries)])
-    else:
-        path.write_bytes(_compiled(path.name, code, versions, tuple(options)))
+    key = (path.name, code, versions, *map(_as_input, options))
+    if key in _COMPILED:
+        path.write_bytes(_COMPILED[key])
         path.chmod(0o755)
+    else:
+        _compile(path, code, versions, options)
+        _COMPILED[key] = path.read_bytes()
     return path
 
 
-@cache
-def _compiled(name: str, code: str, versions: str | None, options: Sequence[str]) -> bytes:
-    """An object of this code alone. The tests make most of theirs many times."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder, name)
-        _compile(path, code, versions, options)
-        return path.read_bytes()
+#: What was compiled, by what it was compiled of: the tests make most objects many times.
+_COMPILED: dict[tuple[str | bytes | None, ...], bytes] = {}
+
+
+def _as_input(option: str) -> str | bytes:
+    """What of an option decides the result: of a file its content, and its path as well where a
+    library has no name of its own, since the linker then takes that."""
+    if option.startswith("-"):
+        return option
+    path = Path(option)
+    content = path.read_bytes()
+    has_name = path.suffix == ".c" or b"\0%s\0" % path.name.encode() in content
+    return content if has_name else option.encode() + b"\0" + content
 
 
 def _compile(path: Path, code: str, versions: str | None, options: Sequence[str]) -> None:
@@ -137,7 +144,8 @@ def gpu_object(
     path.parent.mkdir(parents=True, exist_ok=True)
     blob.write_bytes(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entries)) + entries)
     source = path.with_suffix(".gpu.c")
-    source.write_text(f'__asm__(".section .nv_fatbin,\\"a\\"\\n.incbin \\"{blob}\\"\\n");')
+    section = f'__asm__(".section .nv_fatbin,\\"a\\"\\n.incbin \\"{blob}\\"\\n");'
+    source.write_text(f"/* {digest(blob)} */ {section}")  # another object for another content
     return shared_object(path, record=record, flags=[str(source)])  # type: ignore[arg-type]
 
 

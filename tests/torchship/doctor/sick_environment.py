@@ -23,6 +23,7 @@ from torchship.judge.fixes.kinds import Kind
 
 REPO = Path(__file__).resolve().parents[3]
 SITE = Path(sysconfig.get_path("purelib"))
+UV = Path(sys.executable).with_name("uv")
 Test = TypeVar("Test", bound=Callable[..., None])
 
 PROBE = textwrap.dedent(
@@ -102,8 +103,7 @@ class SickEnvironment:
             "UV_CACHE_DIR": str(folder / "cache"),
         }
         if not self.has_pip:
-            uv = Path(sys.executable).with_name("uv")
-            (folder / "env" / "bin" / "uv").symlink_to(uv)
+            (folder / "env" / "bin" / "uv").symlink_to(UV)
 
     def type(self, command: str, **more: str) -> str:
         """Type a command into a shell; it must succeed."""
@@ -177,9 +177,14 @@ class SickEnvironment:
         )
 
     def install(self, *requirements: str, options: str = "") -> None:
+        """As pip would leave it, by uv, which is quicker."""
         quoted = " ".join(f"'{requirement}'" for requirement in requirements)
-        command = f"python -m pip install -q --no-deps {options} {quoted}"
-        self.type(command, PYTHONPATH=str(self.pip))
+        python = self.folder / "env" / "bin" / "python"
+        command = f"'{UV}' pip install -q --no-deps --link-mode copy --python '{python}'"
+        self.type(f"{command} {options} {quoted}")
+        for tool in self.site.glob("*.dist-info/INSTALLER"):
+            if not tool.parent.is_symlink():
+                tool.write_text("pip\n")
 
     def judge(self, path: str | Path, *arguments: str) -> Judged:
         """The verdict of a process of this environment on a file of its site folder."""

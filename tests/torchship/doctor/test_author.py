@@ -126,6 +126,7 @@ def test_the_line_for_setuptools_records_package_torch_and_layout(aten: Path) ->
     assert binary.layout == layouts.LAYOUTS[torch.version_tuple]
 
 
+@pytest.mark.slow
 def test_the_line_for_cmake_records_the_target_of_the_stable_abi(stable: Path) -> None:
     record = read_binary(stable).record
     assert record is not None

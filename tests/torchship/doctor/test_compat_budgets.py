@@ -207,8 +207,8 @@ def test_5_a_report_on_many_hostile_files_ends_in_time(
 def voucher(site: Path, runtime: Runtime) -> Path:
     """An object of `site` that only its metadata's word makes acceptable."""
     assert runtime.torch is not None
-    flags = ["-Wl,--no-as-needed", f"-L{runtime.torch.lib_dir}", "-l:libtorch_cpu.so"]
-    path = shared_object(site / "theirs" / "_C.so", undefined=[SYMBOL], flags=flags)
+    libraries = [runtime.torch.lib_dir / "libtorch_cpu.so"]
+    path = shared_object(site / "theirs" / "_C.so", undefined=[SYMBOL], libraries=libraries)
     distribution(site, "theirs", path, requires=FOR_THIS_TORCH)
     return path
 

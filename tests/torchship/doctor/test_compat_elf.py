@@ -80,7 +80,7 @@ def test_needed_and_versions_agree_with_readelf(torch_root: Path) -> None:
     dynamic = output("readelf", "-dW", str(library))
     versions = output("readelf", "-VW", str(library))
     with Elf(library) as elf:
-        libraries = elf.needed
+        libraries = elf.header.needed
         version_needs = elf.version_needs()
     assert [f"[{name}]" in dynamic for name in libraries] == [True] * dynamic.count("(NEEDED)")
     names = versions.partition(".gnu.version_r")[2]
@@ -125,7 +125,7 @@ def test_the_alignment_is_that_of_the_least_aligned_segment(
     path = tmp_path / "x.so"
     path.write_bytes(data)
     with Elf(path) as elf:
-        assert elf.alignment == 0x1000
+        assert elf.header.alignment == 0x1000
 
 
 def test_sections_hold_what_was_written(sample: Path) -> None:

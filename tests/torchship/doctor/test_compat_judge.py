@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_facts import make_aten, make_cuda, make_glue, make_runtime, make_torch
+from made_facts import make_aten, make_cuda, make_glue, make_runtime, make_torch, opened
 from small_client import PROJECT
 
 from torchship.builder.sources import kernel_abi
@@ -41,7 +41,7 @@ def finding(binary: BinaryRecord, runtime: Runtime, dimension: str) -> Finding:
 
 def test_a_fitting_glue_is_accepted_in_every_dimension() -> None:
     glue = make_glue()
-    verdict = judge(glue, make_runtime(link_faults={str(glue.path): ()}, gpu_probed=True))
+    verdict = judge(glue, make_runtime(openings=opened(glue.path), gpu_probed=True))
     assert verdict.accepted
     assert {f.status for f in verdict.findings} == {OK}
     assert verdict.cause is None

@@ -37,6 +37,7 @@ def test_a_row_holds_what_c_plus_plus_lays_out(minor: tuple[int, int]) -> None:
     assert copy - storage == 8
 
 
+@pytest.mark.rehearsal  # only a new torch changes it
 def test_the_installed_torch_has_the_layout_of_the_table(tmp_path: Path) -> None:
     """The engine's torch_aten/layout.cpp compiled with its headers, read back from the sections."""
     torch = find_torch()

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from made_facts import make_runtime
+from made_facts import make_runtime, opened
 from packaging_alone import packaging_alone
 from shared_objects import ERROR_NEW, fake_torch, shared_object
 from sick_environment import SickEnvironment, carries_out
@@ -25,26 +25,19 @@ from torchship.doctor.checks.torch_wheels import absent_wheel
 from torchship.judge import find_torch, fixes, probe_runtime
 from torchship.judge.linking import after_torch, search
 from torchship.judge.linking.glibc import facts_of
+from torchship.judge.linking.process import BroughtIn, MissingVersion, NotLinked, Refusal
 from torchship.judge.machine.torch_probe import read_install
 from torchship.judge.reading.binary import read_binary
+from torchship.judge.reading.elf import Header
 from torchship.judge.records import (
     NOTE,
     REJECTED,
     UNKNOWN,
     BinaryRecord,
-    BroughtIn,
-    ExecutableStack,
     Finding,
     Fix,
-    ForbidsDlopen,
-    LinkFault,
-    MissingSymbolVersion,
-    NotLinked,
     Owner,
-    RefusedLibrary,
     Runtime,
-    StaticTls,
-    UndefinedSymbols,
 )
 from torchship.judge.rules import RULES, loading
 from torchship.judge.rules.rule import NEEDS_LINKS
@@ -178,7 +171,7 @@ def test_of_the_system_the_library_for_this_processor_comes_first(
     head = search.head_of(target, program)
     found = {
         name: search.search(
-            target, name, head, above=(), settings=settings, machine=head.machine
+            target, name, head, above=(), settings=settings, machine=head.header.machine
         ).path
         for name in listed
     }
@@ -610,8 +603,8 @@ def test_static_storage_is_refused_only_where_it_surely_does_not_fit(
 ) -> None:
     """Of 100 bytes that are left by glibc's sum; it keeps up to 192 more for alignment."""
     binary = BinaryRecord(path=Path("/x.so"), kind="library", name="x.so")
-    fault = StaticTls(file=Path("/x.so"), needed=needed, left=100)
-    finding = loading.STATIC_TLS.ask(binary, make_runtime(link_faults={"/x.so": (fault,)}))
+    openings = opened(binary.path, Header(static_tls=needed), static_tls_left=100)
+    finding = loading.STATIC_TLS.ask(binary, make_runtime(openings=openings))
     assert (finding.status if finding else None) == status
 
 
@@ -656,23 +649,26 @@ def test_a_library_of_the_package_is_known_by_its_name_and_by_that_of_its_link(
 
 def test_each_fault_of_linking_has_one_rule() -> None:
     file = Path("/y.so")
-    faults: list[LinkFault] = [
-        BroughtIn(file=file, variable="LD_PRELOAD"),
-        RefusedLibrary(file=file, reason="file too short"),
-        ForbidsDlopen(file=file),
-        MissingSymbolVersion(file=file, library=file, version="V_1"),
-        UndefinedSymbols(file=file, names=("one",)),
-        NotLinked(file=file, library=file, names=("one",)),
-        ExecutableStack(file=file),
-        StaticTls(file=file, needed=9000, left=10),
+    usual = Header(executable_stack=False)
+    faults: list[tuple[Header, dict[str, object]]] = [
+        (usual, {"brought_in": BroughtIn(file=file, variable="LD_PRELOAD")}),
+        (usual, {"refused": (Refusal(path=file, why="file too short"),)}),
+        (usual, {"versions": (MissingVersion(needed_by=file, library=file, version="V_1"),)}),
+        (usual, {"symbols": {file: ("one",)}}),
+        (usual, {"not_linked": (NotLinked(file=file, library=file, names=("one",)),)}),
+        (usual._replace(forbids_dlopen=True), {}),
+        (usual._replace(executable_stack=True), {}),
+        (usual._replace(static_tls=9000), {}),
     ]
-    assert {type(fault) for fault in faults} == {*LinkFault.__subclasses__()}
     binary = BinaryRecord(path=Path("/x.so"), kind="library", name="x.so")
     of_linking = [rule for rule in RULES if NEEDS_LINKS in rule.needs]
-    for fault in faults:
-        runtime = make_runtime(link_faults={"/x.so": (fault,)}, libc=("glibc", (2, 41)))
-        findings = [rule.ask(binary, runtime) for rule in of_linking]
-        assert sum(finding is not None for finding in findings) == 1, fault
+    asked = set()
+    for header, facts in faults:
+        openings = opened(binary.path, header, **facts)
+        runtime = make_runtime(openings=openings, libc=("glibc", (2, 41)))
+        (rule,) = (rule for rule in of_linking if rule.ask(binary, runtime) is not None)
+        asked.add(rule.rank)
+    assert len(asked) == len(faults) == len(of_linking)
 
 
 def test_an_extension_that_exports_nothing_lacks_a_function(

@@ -166,6 +166,44 @@ def test_a_command_that_dies_has_the_exit_code_of_a_shell() -> None:
     assert ended.is_of_import and "Segmentation fault" in ended.output
 
 
+def _run_of_two(env: LookedEnvironment, second: str) -> str:
+    env.add("plots", "import sys\nimport torch\nsys.is_loud = True\n")
+    env.add("graphs", f"import os, sys\nimport torch\n{second}\n")
+    (env.folder / "main.py").write_text("import os\nimport torch, plots\nimport graphs\n")
+    done = doctor(env, "run", str(env.python), "main.py")
+    assert done.returncode != 0
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("fails", ["os.abort()", "raise RuntimeError('of another plot')"])
+def test_two_packages_that_clash_are_told_and_an_order_that_works(
+    env: LookedEnvironment, fails: str
+) -> None:
+    said = _run_of_two(env, f"if hasattr(sys, 'is_loud'):\n    {fails}")
+    assert "TD714: import graphs works alone, and fails after import plots" in " ".join(
+        said.split()
+    )
+    assert "import graphs before plots, which works" in " ".join(said.split())
+    assert "TD110" not in said
+
+
+def test_a_package_that_fails_alone_clashes_with_none(env: LookedEnvironment) -> None:
+    assert "TD714" not in _run_of_two(env, "os.abort()")
+
+
+@pytest.mark.parametrize(
+    "start", ["#!{}", "#! /usr/bin/env {}", "#!/bin/sh\n'''exec' \"{}\" \"$0\" \"$@\"\n'''"]
+)
+def test_the_python_of_a_script_is_judged(tmp_path: Path, start: str) -> None:
+    script = tmp_path / "torchrun"
+    script.write_text(start.format(sys.executable) + "\nimport torch\n")
+    script.chmod(0o755)
+    assert run_command.python_of([str(script)]) == sys.executable
+    script.write_text("#!/bin/sh\necho python\n")
+    assert run_command.python_of([str(script)]) is None
+    assert run_command.python_of([sys.executable]) == sys.executable
+
+
 def test_a_command_that_does_not_exist_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command.run(["/nonexistent/python"]).exit_code == 127
     assert "/nonexistent/python cannot be run" in capsys.readouterr().err
@@ -200,7 +238,8 @@ def test_only_commands_that_install_packages_are_tried(
     env: LookedEnvironment, command: str
 ) -> None:
     trial = trying.Trial("json", Python(executable=str(env.python)))
-    assert trial.mends(command) is None
+    tried = trial.of_command(command)
+    assert tried.mends is None and tried.why_not
 
 
 def test_a_traceback_of_this_environment_is_explained_by_the_same_reasons(

@@ -24,10 +24,26 @@ from environments import (
 )
 from packaging_alone import packaging_alone
 
-from torchship.doctor.report.report import Report, print_github, print_markdown, print_rows
-from torchship.doctor.report.rows import notice
+from torchship.doctor.report.blocks import print_all, print_blocks
+from torchship.doctor.report.forms import FORMS
+from torchship.doctor.report.report import (
+    Report,
+    print_github,
+    print_json,
+    print_markdown,
+)
+from torchship.doctor.report.rows import notice, row_of_verdict
 from torchship.judge import fixes
-from torchship.judge.records import REJECTED, Finding, Runtime
+from torchship.judge.records import (
+    NO_FIX,
+    NOTE,
+    REJECTED,
+    BinaryRecord,
+    Finding,
+    Owner,
+    Runtime,
+    Verdict,
+)
 from torchship.judge.target import Target
 from torchship.judge.words import codes
 
@@ -163,9 +179,67 @@ def test_a_second_fix_of_a_package_is_said_to_be_needed_as_well(
         )
         for code, fix in ((codes.DAMAGED_FILE, "do this"), (codes.MUSL, "do that"))
     ]
-    print_rows(hostile_report()._replace(extensions=tuple(rows)))
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("to fix")]
-    assert lines == ["to fix x 1.0: do this", "to fix x 1.0 as well (TD302): do that"]
+    print_all(hostile_report()._replace(extensions=tuple(rows)))
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "to fix: do this" in lines and "then: do that" in lines
+
+
+def report_of_notes(*notes: Finding, files: tuple[str, ...] = ("_C.so",)) -> Report:
+    """Objects that work, of which something is to be known."""
+    runtime = Runtime(system="linux", machine="x86_64", python=(3, 11, 0), target=Target())
+    owner = Owner(name="theirs", version="1.0", libraries={})
+    binaries = (
+        BinaryRecord(path=Path("/env/theirs") / file, kind="extension", name=file, owner=owner)
+        for file in files
+    )
+    extensions = tuple(row_of_verdict(Verdict(one, notes), runtime) for one in binaries)
+    return hostile_report()._replace(extensions=extensions)
+
+
+ASKS_FOR_STACK = Finding(
+    dimension="executable stack",
+    status=NOTE,
+    code=codes.EXECUTABLE_STACK,
+    observed="",
+    needed="",
+    why="it asks for an executable stack",
+    fix=fixes.command_alone(fixes.Kind.CLEAR_STACK, "patchelf --clear-execstack /env/theirs/_C.so"),
+)
+BY_EVIDENCE = ASKS_FOR_STACK._replace(code=codes.VOUCHED, why="its version.py vouches", fix=NO_FIX)
+
+
+def test_a_note_on_an_object_that_works_is_told_with_its_code_and_its_fix(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_blocks(report_of_notes(ASKS_FOR_STACK, BY_EVIDENCE))
+    lines = capsys.readouterr().out.splitlines()
+    start = lines.index("note: theirs 1.0: _C.so: it asks for an executable stack (TD307)")
+    assert lines[start + 1] == "      to fix: patchelf --clear-execstack /env/theirs/_C.so"
+    assert not [line for line in lines if codes.VOUCHED in line]
+    assert "what a code means: torch-doctor TD307" in lines[-1]
+
+
+def test_every_form_tells_a_note_with_its_fix(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, form in FORMS.items():
+        form(report_of_notes(ASKS_FOR_STACK))
+        out = capsys.readouterr().out
+        assert "TD307" in out, name
+        assert "patchelf --clear-execstack" in out, name
+
+
+def test_json_has_the_notes_of_what_works(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json(report_of_notes(ASKS_FOR_STACK))
+    (row,) = json.loads(capsys.readouterr().out)["extensions"]
+    assert (row["state"], row["code"], row["cause"]) == ("works", None, None)
+    assert [note["code"] for note in row["notes"]] == ["TD307"]
+
+
+def test_a_note_of_several_objects_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    no_gpu = BY_EVIDENCE._replace(code=codes.NO_DRIVER, why="no GPU can be used here; the CPU can")
+    print_blocks(report_of_notes(no_gpu, files=("a.so", "b.so")))
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
+    assert len(notes) == 1
+    assert notes[0].startswith("note: theirs 1.0: a.so, theirs 1.0: b.so: no GPU")
 
 
 def allowed_run(environment: Path, tmp_path: Path, content: str, *options: str) -> tuple[int, str]:

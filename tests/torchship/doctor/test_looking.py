@@ -337,6 +337,27 @@ def test_a_signal_without_a_name_is_told_by_number() -> None:
     assert seen_at_end(end).signal == f"signal {number}"
 
 
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        (
+            "python: symbol lookup error: /x/_C.so: undefined symbol: f\n",
+            "/x/_C.so: undefined symbol: f",
+        ),
+        (
+            "x\nInconsistency detected by ld.so: dl-lookup.c: 107: y\n",
+            "Inconsistency detected by ld.so: dl-lookup.c: 107: y",
+        ),
+        ("a library lacks a symbol\n", ""),
+    ],
+)
+def test_the_words_with_which_the_linker_ends_a_process_are_read(output: str, words: str) -> None:
+    ended = seen_at_end(End(what="x", returncode=127, is_late=False, output=output))
+    assert ended.words_of_linker == words
+    died = seen_at_end(End(what="x", returncode=-6, is_late=False, output=output))
+    assert died.words_of_linker == ""
+
+
 def test_a_log_that_was_cut_is_read_as_far_as_it_goes() -> None:
     log = parse_log(
         "      1:\tfind library=liba.so [0]; searching\n"
@@ -346,8 +367,10 @@ def test_a_log_that_was_cut_is_read_as_far_as_it_goes() -> None:
         "      1:\tfile=liba.so [0];  needed by /x/_C.so [0]\n"
         "      1:\tfile=liba.so [0];  generating link map\n"
         "      1:\tcalling init: /lib/liba.so\n"
+        "      1:\tfile=/x/_D.so [0];  dynamically loaded by /usr/bin/python [0]\n"
         "      1:\tfind libr"
     )
+    assert log.last_opened == "/x/_D.so"
     assert log.found == {"liba.so": "/lib/liba.so"}
-    assert log.needed_by == {"liba.so": "/x/_C.so"}
+    assert log.needed_by == {"liba.so": "/x/_C.so", "/x/_D.so": "/usr/bin/python"}
     assert log.last_initialized == "/lib/liba.so"

@@ -96,7 +96,7 @@ def test_a_module_that_its_distribution_no_longer_has_is_told(env: LookedEnviron
     words = "No module named 'pkg_resources'"
     env.add("old", f"import torch\nraise ModuleNotFoundError({words!r})\n")
     row = row_of(diagnose(env), "old")
-    assert row.code == "TD707" and _command(row).endswith("'setuptools<70'")
+    assert row.code == "TD707" and _command(row).endswith("'setuptools<82'")
 
 
 def test_a_package_is_found_under_the_name_of_its_module(env: LookedEnvironment) -> None:
@@ -197,6 +197,52 @@ def test_of_two_libraries_of_a_name_the_one_that_has_the_symbol_is_named(
     assert row.code == "TD506" and f"before {right}" in row.summary
     shell = f"export LD_LIBRARY_PATH={folders}; {_command(row)}; {env.python} -c 'import spectra'"
     subprocess.run(["bash", "-c", shell], check=True, cwd=env.folder)
+
+
+@pytest.mark.parametrize("versions", ["FFT_2 { many; };", None])
+def test_of_two_libraries_of_a_name_the_one_that_has_the_version_is_named(
+    env: LookedEnvironment, monkeypatch: pytest.MonkeyPatch, versions: str | None
+) -> None:
+    """Where a library has no versions that an object asks of it, the linker ends the process."""
+    old, new = env.prefix / "old", env.prefix / "new"
+    script = "FFT_3 { many; };"
+    shared_object(old / "libfft.so.3", soname="libfft.so.3", defined=["many"], versions=versions)
+    right = new / "libfft.so.3"
+    shared_object(right, soname="libfft.so.3", defined=["many"], versions=script)
+    folder = env.add("waves", "import torch\nfrom . import _C\n")
+    env.add_module(folder / "_C.so", needs="many", libraries=(right,))
+    env.list_objects("waves")
+    folders = f"{old}:{new}"
+    monkeypatch.setenv("LD_LIBRARY_PATH", folders)
+    row = row_of(diagnose(env), "waves")
+    assert row.code == "TD506"
+    assert f"{old / 'libfft.so.3'}, which lacks the version FFT_3, before {right}" in row.summary
+    shell = f"export LD_LIBRARY_PATH={folders}; {_command(row)}; {env.python} -c 'import waves'"
+    subprocess.run(["bash", "-c", shell], check=True, cwd=env.folder)
+
+
+def test_a_library_without_versions_before_torchs_own_is_named(
+    env: LookedEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lib, old = env.torch / "lib", env.prefix / "old"
+    name, script = "libbase.so.1", "BASE_1 { base; };"
+    right = shared_object(lib / name, soname=name, defined=["base"], versions=script)
+    flags = ["-Wl,-rpath,$ORIGIN/lib"]
+    module = env.torch / "_C.cpython-311-x86_64-linux-gnu.so"
+    defined = ["PyInit__C"]
+    shared_object(module, undefined=["base"], defined=defined, flags=flags, libraries=(right,))
+    (env.torch / "__init__.py").write_text(
+        "import ctypes, os\nfrom .version import __version__\n"
+        f"ctypes.CDLL({str(module)!r}, os.RTLD_NOW)\n"
+    )
+    env.add("user", "import torch\n")
+    assert diagnose(env).exit_code == 0
+    shared_object(old / name, soname=name, defined=["base"])
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(old))
+    row = row_of(diagnose(env), "torch")
+    assert row.code == "TD506", row.summary
+    assert f"brings in {old / name} before torch's own" in row.summary
+    assert _command(row) == "unset LD_LIBRARY_PATH"
 
 
 def test_of_a_process_that_aborts_no_missing_symbol_is_blamed(env: LookedEnvironment) -> None:

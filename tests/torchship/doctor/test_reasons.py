@@ -456,6 +456,28 @@ def test_a_wheel_that_torch_requires_is_installed_and_torch_is_not(env: LookedEn
     assert row.finding.fix.command.endswith(" nvidia-cudnn-cu12==9.1")
 
 
+def test_a_library_of_torch_that_the_linker_names_without_its_folder_is_torchs(
+    env: LookedEnvironment,
+) -> None:
+    libc10 = env.torch / "lib" / "libc10.so"
+    flags = ["-Wl,-rpath,$ORIGIN"]
+    shared_object(
+        libc10.with_name("libtorch_cpu.so"),
+        soname="libtorch_cpu.so",
+        defined=[SYMBOL],
+        libraries=[libc10],
+        flags=flags,
+    )
+    libc10.unlink()
+    source = env.torch / "__init__.py"
+    source.write_text(
+        source.read_text().replace('"libc10.so", "libtorch_cpu.so"', '"libtorch_cpu.so",')
+    )
+    env.add("user", "import torch\n")
+    row = row_of(diagnose(env), "torch")
+    assert row.code == "TD102"
+
+
 def test_a_module_that_this_release_of_its_distribution_lacks_is_told(
     env: LookedEnvironment,
 ) -> None:

@@ -9,7 +9,7 @@ from made_facts import make_runtime, make_torch
 from shared_objects import shared_object
 from sick_environment import SickEnvironment, carries_out
 
-from torchship.doctor.environment.standards import Python, parse_need
+from torchship.doctor.environment.standards import Python, combine, parse_need
 from torchship.judge import fixes
 
 ADD = "_ZN2at6Tensor3addEv"
@@ -70,6 +70,15 @@ def test_a_requirement_that_is_missing_is_named_and_installed(place: SickEnviron
     assert "its package requires nvidia-cudnn-cu12>=9.0, which is missing" in before.why
 
 
+def test_a_library_of_the_driver_is_in_no_wheel_of_nvidias(place: SickEnvironment) -> None:
+    """That a wheel is NVIDIA's, and for CUDA 12, does not say which libraries it has."""
+    library = place.folder / "cudnn" / "libcudnn.so.9"
+    shared_object(library, soname="libnvidia-ml.so.1")
+    publish_extension(place, "")
+    place.install("torch", "theirs")
+    assert "libnvidia-ml.so.1 is part of the NVIDIA driver" in place.judge("theirs/_C.so").why
+
+
 def test_a_requirement_of_an_extra_is_none(place: SickEnvironment) -> None:
     publish_extension(place, "", requires='nvidia-cudnn-cu12 ; extra == "gpu"')
     place.install("torch", "theirs")
@@ -103,3 +112,22 @@ def test_a_marker_that_holds_counts(marker: str, expected: bool) -> None:
 @pytest.mark.parametrize("line", ["other ; nonsense", "other ; " + "(" * 5000, "other >= x", ""])
 def test_a_malformed_requirement_is_none(line: str) -> None:
     assert parse_need(line) is None
+
+
+@pytest.mark.parametrize(
+    ("texts", "together"),
+    [
+        (["<82", ">=77.0.3"], "<82,>=77.0.3"),
+        (["<70", ">=77.0.3"], None),
+        ([">=1.9", ">=2.0", "<3", "<=2.9"], "<=2.9,>=2.0"),
+        (["==2.13.0", ">=1.9"], "==2.13.0"),
+        (["==2.13.0", "==2.12.*"], None),
+        (["~=2.9", "!=2.9.1", ""], "!=2.9.1,~=2.9"),
+        ([">1.0", "<1.0.1"], "<1.0.1,>1.0"),
+        (["<2", ">=2.0.0rc1"], None),
+        (["nonsense", "<2"], "<2"),
+        ([], ""),
+    ],
+)
+def test_what_several_ask_for_is_one_specifier(texts: list[str], together: str | None) -> None:
+    assert combine(texts) == together

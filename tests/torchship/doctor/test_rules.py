@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from made_facts import make_aten, make_cuda, make_glue, make_runtime, make_torch
+from made_facts import make_aten, make_cuda, make_glue, make_runtime, make_torch, opened
 
+from docs._ext import code_pages
 from torchship.doctor.reasons.meaning import meaning_of
 from torchship.judge import judge
+from torchship.judge.reading.elf import Header
 from torchship.judge.records import (
     NOT_LOOKED_AT,
+    NOTE,
     OK,
     REJECTED,
     BinaryRecord,
@@ -20,7 +23,7 @@ from torchship.judge.records import (
     Finding,
     Runtime,
 )
-from torchship.judge.rules import CODES, RULES
+from torchship.judge.rules import CODES, RULES, miscompiled
 from torchship.judge.rules.rule import NEEDS_LINKS, Need, Rule
 from torchship.judge.words import codes
 from torchship.judge.words.codes import Code
@@ -36,7 +39,7 @@ def _forbids(binary: BinaryRecord, _runtime: Runtime) -> Finding | None:
     return Finding(status=REJECTED, code=FORBIDDEN, observed="a flag", needed="no such flag")
 
 
-RULE = Rule(dimension="flag", codes=(FORBIDDEN,), check=_forbids)
+RULE = Rule(rank=645, dimension="flag", codes=(FORBIDDEN,), check=_forbids)
 
 
 def kinds_of_runtimes() -> Iterator[Runtime]:
@@ -58,17 +61,20 @@ def test_a_finding_has_a_code_of_its_rule() -> None:
     for runtime in kinds_of_runtimes():
         for binary in binaries:
             for rule in RULES:
-                finding = rule.ask(binary, runtime)
+                is_known = rule.missing(binary, runtime) is None
+                finding = rule.ask(binary, runtime) if is_known else None
                 if finding is not None and finding.status != OK:
                     assert finding.code in rule.codes, (rule.dimension, finding)
                     assert finding.dimension == rule.dimension
                     found.add(finding.code)
+                    is_ground = finding.status == NOTE and finding.code in codes.GROUNDS
+                    assert not (is_ground and finding.fix), finding  # nobody would see the fix
     assert len(found) > 12
 
 
 def test_a_rule_whose_facts_were_not_looked_up_is_not_passed_over_in_silence() -> None:
     glue = make_glue()
-    looked_at = judge(glue, make_runtime(link_faults={str(glue.path): ()}, gpu_probed=True))
+    looked_at = judge(glue, make_runtime(openings=opened(glue.path), gpu_probed=True))
     verdict = judge(glue, make_runtime(gpu_probed=True))
     (finding,) = (f for f in verdict.findings if f.status == NOT_LOOKED_AT)
     assert verdict.accepted
@@ -80,7 +86,7 @@ def test_a_rule_whose_facts_were_not_looked_up_is_not_passed_over_in_silence() -
 
 def test_what_a_rule_cannot_find_in_an_object_is_not_said_to_be_missing() -> None:
     """No GPU need be looked at for an object without code for one."""
-    verdict = judge(make_glue(), make_runtime(link_faults={str(make_glue().path): ()}))
+    verdict = judge(make_glue(), make_runtime(openings=opened(make_glue().path)))
     assert NOT_LOOKED_AT not in {finding.status for finding in verdict.findings}
     of_kernels = judge(make_cuda(), make_runtime())
     assert any("GPU architecture" in f.needed for f in of_kernels.findings)
@@ -100,6 +106,28 @@ def test_a_new_rule_needs_its_record_alone(monkeypatch: pytest.MonkeyPatch) -> N
     assert (cause.code, cause.dimension) == (FORBIDDEN, "flag")
     meaning = meaning_of("TD399")
     assert (meaning.code.heading, meaning.why) == (FORBIDDEN.heading, "It says so.")
+
+
+def test_the_list_of_rules_is_that_of_their_folder() -> None:
+    right = code_pages.list_of_rules()
+    assert code_pages.RULES_FILE.read_text() == right, "run python -m docs._ext.code_pages"
+    assert [*code_pages.rules_found().values()] == [*RULES]
+
+
+def test_two_rules_of_one_rank_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(miscompiled, "RULE", RULE, raising=False)
+    monkeypatch.setattr(miscompiled, "OTHER", RULE._replace(dimension="x"), raising=False)
+    with pytest.raises(SystemExit, match=r"miscompiled\.OTHER and miscompiled\.RULE have one rank"):
+        code_pages.rules_found()
+
+
+def test_a_rule_that_asks_the_object_is_asked_without_the_linker() -> None:
+    """As with `--torch` for a release that is not installed: the rest is not looked at."""
+    forbidden = make_glue(header=Header(forbids_dlopen=True))
+    missing = {str(forbidden.path): ()}
+    verdict = judge(forbidden, make_runtime(missing_symbols=missing, gpu_probed=True))
+    assert [f.code for f in verdict.findings if f.status == REJECTED] == ["TD509"]
+    assert NOT_LOOKED_AT in {finding.status for finding in verdict.findings}
 
 
 def test_every_code_of_a_rule_is_known() -> None:

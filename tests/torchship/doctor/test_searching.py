@@ -29,6 +29,10 @@ def place(tmp_path: Path, request: pytest.FixtureRequest) -> SickEnvironment:
     return place
 
 
+#: What is tried does not depend on the installer, and uv is quicker.
+by_uv = pytest.mark.parametrize("place", ["uv"], indirect=True)
+
+
 def _asked(place: SickEnvironment) -> dict[str, object]:
     command = "python -m torchship.doctor --try-fix --json theirs || true"
     report = json.loads(place.type(command, PYTHONPATH=f"{REPO}:{packaging_alone()}"))
@@ -45,17 +49,20 @@ def test_the_newest_older_release_that_mends_is_named(place: SickEnvironment) ->
     place.type("python -c 'import theirs'")
 
 
+@by_uv
 def test_a_newer_release_of_the_package_that_fails_comes_first(place: SickEnvironment) -> None:
     place.publish_wheel("theirs", "2.0", {"theirs/__init__.py": "import metrics\n"}, ["torch"])
     assert str(_asked(place)["command"]).endswith('"theirs==2.0"')
 
 
+@by_uv
 def test_no_release_is_named_that_another_package_excludes(place: SickEnvironment) -> None:
     place.publish_wheel("other", "1.0", {"other.py": ""}, ["metrics>=2"])
     place.install("other")
     assert _asked(place) == {"mends": None, "command": ""}
 
 
+@by_uv
 def test_a_release_that_brings_another_torch_is_not_tried(place: SickEnvironment) -> None:
     place.publish_torch("2.14.0+cpu")
     newer = {"theirs/__init__.py": "import metrics\n"}

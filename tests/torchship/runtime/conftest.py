@@ -66,6 +66,19 @@ def run_python(tmp_path: Path, environment_of: Callable[..., dict[str, str]]) ->
 
 
 @pytest.fixture
+def run_module(tmp_path: Path, environment_of: Callable[..., dict[str, str]], forked: Forks) -> Run:
+    """Runs `python -m tiny_client` in a process that has imported torch."""
+
+    def run(
+        package: Path, *arguments: str, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        environment = environment_of(package, **(env or {}))
+        return forked.module(package.name, *arguments, cwd=tmp_path, env=environment)
+
+    return run
+
+
+@pytest.fixture
 def run_code(tmp_path: Path, environment_of: Callable[..., dict[str, str]], forked: Forks) -> Run:
     """Runs code in a process that has imported torch."""
 

@@ -410,7 +410,11 @@ for name in ("HOME", "TINY_CACHE", "XDG_CACHE_HOME"):
 
 @pytest.mark.parametrize(
     "arguments",
-    [("-c", "import tiny_client"), ("-m", "tiny_client"), ("-m", "tiny_client", "build", "--list")],
+    [
+        ("-c", "import tiny_client"),
+        pytest.param(("-m", "tiny_client"), marks=pytest.mark.slow),
+        ("-m", "tiny_client", "build", "--list"),
+    ],
     ids=["import", "report", "list"],
 )
 def test_no_home_folder_is_needed(
@@ -422,7 +426,13 @@ def test_no_home_folder_is_needed(
     assert (process.returncode, process.stderr) == (0, ""), process.stdout
 
 
-@pytest.mark.parametrize("arguments", [("-c", "import tiny_client"), ("-m", "tiny_client")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("-c", "import tiny_client"),
+        pytest.param(("-m", "tiny_client"), marks=pytest.mark.slow),
+    ],
+)
 def test_paths_need_not_be_utf8(
     package_copy: Copy, run_python: Run, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:

@@ -109,7 +109,12 @@ def test_a_build_in_the_process_works_under_any_umask(
 
 
 @pytest.mark.parametrize(
-    "name", ["punctuation", pytest.param("no UTF-8", marks=pytest.mark.slow), "newline"]
+    "name",
+    [
+        pytest.param("punctuation", marks=pytest.mark.slow),
+        pytest.param("no UTF-8", marks=pytest.mark.slow),
+        "newline",
+    ],
 )
 def test_a_build_works_in_any_cache_folder(
     tmp_path: Path, sources: dict[str, str], name: str
@@ -121,7 +126,11 @@ def test_a_build_works_in_any_cache_folder(
     assert {path.name.partition("-")[0] for path in cache.glob("*/*/*.so")} == {"glue", "kernels"}
 
 
-@pytest.mark.parametrize("command", [("build",), ("build", "--list"), ()], ids=str)
+@pytest.mark.parametrize(
+    "command",
+    [("build",), ("build", "--list"), pytest.param((), marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_a_home_that_cannot_be_written_to_is_named_or_no_matter(
     tmp_path: Path, tiny_package: Path, command: tuple[str, ...]
 ) -> None:

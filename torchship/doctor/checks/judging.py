@@ -75,7 +75,7 @@ def _judge_alone(
     gathered = gather(binary, runtime, opened=opened)
     facts = gathered.runtime
     key = str(binary.path)
-    if key in facts.link_faults and not runtime.is_ours(binary) and gathered.missing_libraries:
+    if key in facts.openings and not runtime.is_ours(binary) and gathered.missing_libraries:
         binary = requirements.look_around(binary, gathered.missing_libraries, runtime)
     return judge(binary, facts), gathered.package_libraries
 

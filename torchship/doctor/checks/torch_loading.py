@@ -203,6 +203,7 @@ def _overridden(
     files = [*process.preloaded]
     if variable == "LD_LIBRARY_PATH":
         files = [*failure.by_library_path, *(refusal.path for refusal in failure.refused)]
+        files = files or [*dict.fromkeys(missing.library for missing in failure.versions)]
     brought = some([printable(path) for path in files])
     return Finding(
         dimension="import torch",
@@ -224,7 +225,8 @@ def _first_fault(failure: Opening) -> str:
     if failure.missing:
         return f"{some(failure.missing)} cannot be found"
     if failure.forbidding:
-        return f"{printable(failure.forbidding[0])} was linked with -z nodlopen"
+        path = failure.forbidding[0]
+        return f"{printable(path)}: {failure.new[path].refusal}"
     if failure.versions:
         missing = failure.versions[0]
         return (

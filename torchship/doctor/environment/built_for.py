@@ -56,7 +56,7 @@ def minors_released(
             yield minor, f"the list of releases ({printable(name)} {printable(version)})"
 
 
-def minors_named_beside(target: Target, folders: Iterable[Path]) -> Iterator[tuple[Minor, str]]:
+def minors_named_beside(target: Target, folders: Iterable[str]) -> Iterator[tuple[Minor, str]]:
     """The torch minors that a `*version*.py` or a `cpp_lib.json` beside the binaries names."""
     version = re.compile(r"""\b(?:py)?torch(?:_version)?["']?\s*[:=]\s*["'](\d+\.\d+)""")
     for file in _version_files(target, folders):
@@ -68,13 +68,13 @@ def minors_named_beside(target: Target, folders: Iterable[Path]) -> Iterator[tup
                 yield minor, f"its {printable(file.name)}"
 
 
-def _version_files(target: Target, folders: Iterable[Path]) -> Iterator[Path]:
+def _version_files(target: Target, folders: Iterable[str]) -> Iterator[Path]:
     for folder in sorted(folders):
         names = list_names(folder)
         target.budget.take(sum(map(len, names)))
         for name in names:
             if name == "cpp_lib.json" or ("version" in name and name.endswith(".py")):
-                yield folder / name
+                yield Path(folder, name)
 
 
 def paired_releases(distribution: str) -> Mapping[Minor, str]:

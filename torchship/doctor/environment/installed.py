@@ -7,7 +7,7 @@ copy behind it is hidden: it is never imported, whatever is wrong with it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ...judge.project import Record
@@ -18,6 +18,12 @@ from .metadata import Core, core_of, has_list, places_in
 from .standards import normal
 
 SITE_NAMES = ("site-packages", "dist-packages")
+
+
+def site_folders(target: Target) -> list[Path]:
+    """The folders in which the target has packages."""
+    entries = (*target.search_path(), target.prefix)
+    return [Path(entry) for entry in dict.fromkeys(entries) if entry]
 
 
 class Distribution(Record, kw_only=True):
@@ -152,15 +158,18 @@ def module_at(place: Path) -> Path:
     return place.parent if place.name == "__init__.py" else place
 
 
-def top_package(path: Path) -> str:
+def top_package(path: Path, entries: Container[Path] = ()) -> str:
     """The first module on the way to an object: its own, or the outermost package it lies in; that
-    of a namespace package has dots."""
+    of a namespace package has dots. Without an `__init__.py`, its folder in a site folder is one.
+    `entries` are those of `sys.path`."""
     regular = [folder for folder in path.parents if is_file(folder / "__init__.py")]
     if not regular:
-        return path.name.partition(".")[0]
+        home = next((folder for folder in path.parents if folder.name in SITE_NAMES), path.parent)
+        return path.relative_to(home).parts[0].partition(".")[0]
     # Packages lie in each other without a gap, but their objects may lie further in.
     top = regular[0]
     while is_file(top.parent / "__init__.py"):
         top = top.parent
-    site = next((folder for folder in top.parents if folder.name in SITE_NAMES), top.parent)
+    sites = (one for one in top.parents if one.name in SITE_NAMES or one in entries)
+    site = next(sites, top.parent)
     return ".".join(top.relative_to(site).parts)

@@ -25,6 +25,7 @@ from ...judge.target import Target, once
 from ...judge.text import is_file, list_names, parse_json, printable, read_json, read_regular
 
 _SUFFIXES = (".dist-info", ".egg-info")
+_IN_DATA = re.compile(r"[^/]+\.data/(?:purelib|platlib)/")
 #: Of memory that a line of a list takes, or a path in it.
 _BYTES_OF_LINE = 200
 
@@ -171,6 +172,21 @@ def listed_files(
     return []
 
 
+def listed_objects(target: Target, place: Path, is_wanted: Callable[[str], bool]) -> list[str]:
+    """The files that a distribution lists and whose names are wanted, as whole paths in text: a
+    list may have a hundred thousand, of which few become paths."""
+    with suppress(OSError):
+        if is_conda(place):
+            names = filter(is_wanted, _names_of_conda(target, place))
+            return [_joined(place.parent.parent, name) for name in names]
+        rows = _rows_of_record(target, place)
+        return [_joined(place.parent, row[0]) for row in rows if is_wanted(row[0])]
+    with suppress(OSError):
+        lines = filter(is_wanted, _read_lines(target, place / "installed-files.txt"))
+        return [_joined(place, line) for line in lines]
+    return []
+
+
 @once
 def listed_names(target: Target, place: Path) -> tuple[str, ...]:
     """The files that a distribution lists, as they are listed, which costs less than paths."""
@@ -181,6 +197,11 @@ def listed_names(target: Target, place: Path) -> tuple[str, ...]:
     with suppress(OSError):
         return tuple(_read_lines(target, place / "installed-files.txt"))
     return ()
+
+
+def is_only_unpacked(target: Target, place: Path) -> bool:
+    """Whether a wheel was unpacked and not installed: its `.data` folder has modules."""
+    return any(map(_IN_DATA.match, listed_names(target, place)))
 
 
 def has_list(place: Path) -> bool:
@@ -230,8 +251,11 @@ def _names_of_conda(target: Target, place: Path) -> list[str]:
 
 def _path(folder: Path, name: str) -> Path:
     """A listed file: the name may lead out of the folder, or begin with `./`."""
-    # Joined as text: a list may have a hundred thousand files, and each path costs.
-    return Path(os.path.normpath(os.path.join(folder, name)))  # noqa: PTH118
+    return Path(_joined(folder, name))
+
+
+def _joined(folder: Path, name: str) -> str:
+    return os.path.normpath(os.path.join(folder, name))  # noqa: PTH118
 
 
 def top_modules(target: Target, place: Path) -> list[str]:

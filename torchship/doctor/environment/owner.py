@@ -34,7 +34,7 @@ from .metadata import (
     has_list,
     installer_of,
     is_conda,
-    listed_files,
+    listed_objects,
     origin_of,
     places_in,
     top_modules,
@@ -50,10 +50,10 @@ _OBJECT_SUFFIXES = (".so", ".dylib", ".pyd", ".dll")
 
 class _Index(Record):
     """The shared objects that the metadata of a site folder list, wherever they lie, and the
-    metadata that list each."""
+    metadata that list each. Their paths are text, since a list may be long."""
 
-    place_of: Mapping[Path, Path]
-    files_of: Mapping[Path, list[Path]]
+    place_of: Mapping[str, Path]
+    files_of: Mapping[Path, list[str]]
 
 
 _EMPTY = _Index(place_of=NOTHING, files_of=NOTHING)
@@ -100,7 +100,7 @@ def _place_of(target: Target, path: Path, sites: Iterable[Path]) -> tuple[Path, 
         above = [folder for folder in path.parents if folder in counting]
         places = []
         for folder in dict.fromkeys((*above, *own_sites)):
-            place = _index(target, folder).place_of.get(path)
+            place = _index(target, folder).place_of.get(str(path))
             if place is not None:
                 places.append((place, folder))
         return _installed_by_conda(places) if places else None
@@ -131,9 +131,11 @@ def _belongs_to(owners: set[int], *folders: Path) -> bool:
     return all(folder.stat().st_uid in owners for folder in folders)
 
 
+@once
 def distributions(target: Target, folder: Path) -> Mapping[Path, list[Path]]:
     """The shared objects of every distribution in a folder, by the place of its metadata."""
-    return _index(target, folder).files_of
+    files_of = _index(target, folder).files_of
+    return {place: [*map(Path, files)] for place, files in files_of.items()}
 
 
 def is_shared_object_name(name: str) -> bool:
@@ -162,20 +164,20 @@ def _index(target: Target, folder: Path) -> _Index:
     with suppress(OSError, ValueError):
         if not _is_closed_to_others(target, folder):
             return _EMPTY
-        place_of: dict[Path, Path] = {}
+        place_of: dict[str, Path] = {}
         for path, place in _listed_objects(target, folder):
             if is_conda(place):
                 place_of[path] = place
             else:
                 place_of.setdefault(path, place)
-        files_of: dict[Path, list[Path]] = {}
+        files_of: dict[Path, list[str]] = {}
         for path, place in place_of.items():
             files_of.setdefault(place, []).append(path)
         return _Index(place_of=place_of, files_of=files_of)
     return _EMPTY
 
 
-def _listed_objects(target: Target, folder: Path) -> Iterator[tuple[Path, Path]]:
+def _listed_objects(target: Target, folder: Path) -> Iterator[tuple[str, Path]]:
     """(path, metadata) of each shared object that a site folder's metadata list."""
     sources = _SourceFiles()
     for place in places_in(folder):
@@ -192,9 +194,9 @@ def _listed_objects(target: Target, folder: Path) -> Iterator[tuple[Path, Path]]
             yield from ((path, place) for path in _objects_of(target, place, sources))
 
 
-def _objects_of(target: Target, place: Path, sources: _SourceFiles) -> Iterator[Path]:
+def _objects_of(target: Target, place: Path, sources: _SourceFiles) -> Iterator[str]:
     """The shared objects of a distribution."""
-    yield from (file.path for file in listed_files(target, place, is_shared_object_name))
+    yield from listed_objects(target, place, is_shared_object_name)
     if is_conda(place):
         return
     origin = origin_of(target, place)
@@ -237,7 +239,7 @@ def _is_private(group: int, owner: int) -> bool:
 
 def _objects_of_egg_link(
     target: Target, link: Path, sources: _SourceFiles
-) -> Iterator[tuple[Path, Path]]:
+) -> Iterator[tuple[str, Path]]:
     source = folder_of_link(target, link)
     if source is None:
         return
@@ -248,7 +250,7 @@ def _objects_of_egg_link(
         yield from ((path, place) for path in _built_in(source, sources))
 
 
-def _built_in(source: Path, sources: _SourceFiles) -> Iterator[Path]:
+def _built_in(source: Path, sources: _SourceFiles) -> Iterator[str]:
     """A source folder's shared objects, except in build, dist, hidden and environment
     folders. At most 50,000 files are looked at, and no more than the allowance has."""
     if not sources.look_at(0):
@@ -266,7 +268,7 @@ def _built_in(source: Path, sources: _SourceFiles) -> Iterator[Path]:
             folders[:] = [
                 name for name in folders if name not in ("build", "dist") and name[0] != "."
             ]
-            yield from (Path(place, name) for name in files if is_shared_object_name(name))
+            yield from (str(Path(place, name)) for name in files if is_shared_object_name(name))
 
 
 @once
@@ -284,12 +286,12 @@ def _read(target: Target, place: Path, folder: Path) -> Owner | None:
     vouchers = [
         *minors_pinned(core, python, by_conda=by_conda),
         *minors_released(releases, core.name, core.version),
-        *minors_named_beside(target, {file.parent for file in files}),
+        *minors_named_beside(target, {os.path.dirname(file) for file in files}),  # noqa: PTH120
     ]
     return Owner(
         name=core.name,
         version=core.version,
-        libraries={file.name: file for file in files},
+        libraries={os.path.basename(file): Path(file) for file in files},  # noqa: PTH119
         built_for=tuple(vouchers),
         release_for=releases,
         channel="conda" if by_conda else "pip",

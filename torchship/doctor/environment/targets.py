@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
+from ...judge.linking.search import is_folder
 from ...judge.records import TorchInstall
 from ...judge.target import Target
 from ...judge.text import is_file, printable
+from .archives import names_in
 from .catalog import tops_of, with_module
-from .installed import SITE_NAMES, installed
+from .installed import SITE_NAMES, installed, site_folders
+from .leftover import leftover
 from .owner import distributions, find_owner, shared_objects
 from .standards import normal
 
@@ -21,12 +25,6 @@ TORCHS_OWN = re.compile(r"(torch|pytorch|libtorch|triton|nvidia[-_].*|cuda[-_].*
 
 class UsageError(ValueError):
     """The user named a file, package or torch that cannot be found, read or judged."""
-
-
-def site_folders(target: Target) -> list[Path]:
-    """The folders in which the target has packages."""
-    entries = (*target.search_path(), target.prefix)
-    return [Path(entry) for entry in dict.fromkeys(entries) if entry]
 
 
 def wheels_among(names: Sequence[str]) -> list[str]:
@@ -98,7 +96,7 @@ def is_installed(target: Target, name: str) -> bool:
     )
     if is_distribution(target, name) or any(_is_named(target, files, name) for files in owned):
         return True
-    return is_module(target, name)
+    return is_module(target, name) or leftover(target, name) is not None
 
 
 def is_distribution(target: Target, name: str) -> bool:
@@ -110,8 +108,14 @@ def is_module(target: Target, name: str) -> bool:
     """Whether a distribution of the environment has a module of this name, or its path has. One in
     a package that is there counts, for its import tells more than its absence."""
     here = installed(target, site_folders(target)).values()
-    names = (name, name.partition(".")[0])
-    return any(with_module(target, here, one) or _place_of_module(target, one) for one in names)
+    top = name.partition(".")[0]
+    if any(with_module(target, here, one) or _place_of_module(target, one) for one in (name, top)):
+        return True
+    entries = [Path(entry) for entry in target.search_path() if entry]
+    if name != top and any(is_folder(target, entry / top) for entry in entries):
+        return True  # a folder without code is a package, too
+    inside = (name for entry in entries for name in names_in(entry))
+    return top.isidentifier() and any(one.startswith((f"{top}/", f"{top}.py")) for one in inside)
 
 
 def _place_of_module(target: Target, name: str) -> Path | None:
@@ -144,12 +148,25 @@ def _named_files(target: Target, name: str, owned: list[list[Path]]) -> list[Pat
     place = _place_of_module(target, name)
     if place is not None:
         return shared_objects(place)
-    if not is_module(target, name):
-        raise UsageError(
-            f"{printable(name)[:500] or 'an empty name'} is neither a file nor a folder of shared "
-            "objects, nor a package that is installed here. Check the name, or give the whole path."
-        )
+    if not is_module(target, name) and leftover(target, name) is None:
+        raise UsageError(_not_here(target, name))
     return files
+
+
+def _not_here(target: Target, name: str) -> str:
+    """That a name is nothing in this environment: which one that is, and the names near it."""
+    how = target.python.found_by if target.python else ""
+    here = installed(target, site_folders(target)).values()
+    names = dict.fromkeys(one.name for one in here)
+    names.update(dict.fromkeys(top for one in here for top in tops_of(target, one.place)))
+    near = get_close_matches(name, names, n=3)
+    return (
+        f"{printable(name)[:500] or 'an empty name'} is neither a file nor a folder of shared "
+        f"objects, nor a package of {printable(target.executable())} "
+        f"({how or 'the Python that runs this'}). "
+        + (f"Did you mean {' or '.join(near)}? " if near else "Check the name. ")
+        + "Or name the Python that has it, as in --python /env/bin/python, or a whole path."
+    )
 
 
 def _refuse_other_spelling(target: Target, name: str) -> None:

@@ -6,8 +6,9 @@ to hide it from the packages, too.
 
 Its arguments: the descriptor to write to, the seconds without a word after which a child is
 ended, the number of children at a time, how to look ("find", "screen", "import", "after" or
-"load"), and then packages, each with its extensions (see `requests`). It writes lines of JSON,
-one for each import and each extension.
+"load"), and then packages, each with its extensions (see `requests`): for "after", the ones to
+import before, and last the one that is meant. It writes lines of JSON, one for each import and each
+extension.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ PAUSE = 0.02
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # for type checkers alone: typing and collections may be hidden, too
     from collections.abc import Callable
+    from importlib.machinery import ModuleSpec as Spec
 
     Fact = dict[str, object]
     Extension = tuple[str, str]
@@ -233,21 +235,18 @@ def find_module(name: str) -> Fact | None:
 
     Of a dotted name only folders count, since the code of a package may say where its parts are.
     """
-    file = ""
+    file = behind = ""
     folders: list[str] = []
     path = None
     done = ""
     for part in name.split("."):
         done = done + "." + part if done else part
-        spec = None
-        for finder in sys.meta_path:
-            find = getattr(finder, "find_spec", None)
-            spec = find(done, path) if find else None
-            if spec is not None:
-                break
-        if spec is None:
+        specs = specs_of(done, path)
+        if not specs:
             return None
+        spec = specs[0]
         file = str(spec.origin or "") if spec.has_location else ""
+        behind = str(specs[-1].origin) if specs[-1].has_location and not file else ""
         folders = [os.path.abspath(one) for one in spec.submodule_search_locations or []]
         if is_portion(file):
             entries = [entry or "." for entry in (sys.path if path is None else path)]
@@ -255,7 +254,26 @@ def find_module(name: str) -> Fact | None:
             folders += [one for one in others if one not in folders and os.path.isdir(one)]
         path = folders
     # As `sys.path` has it, "" is the folder in which Python runs.
-    return {"found": name, "file": file and os.path.abspath(file), "folders": folders}
+    return {
+        "found": name,
+        "file": file and os.path.abspath(file),
+        "folders": folders,
+        "behind": behind,
+    }
+
+
+def specs_of(name: str, path: list[str] | None) -> list[Spec]:
+    """What the finders have under a name, up to the first that has code. Python takes the first of
+    all, which may be a folder without any."""
+    specs = []
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)
+        spec = find(name, path) if find else None
+        if spec is not None:
+            specs.append(spec)
+            if spec.has_location:
+                break
+    return specs
 
 
 def is_portion(file: str) -> bool:
@@ -436,14 +454,14 @@ def main(arguments: list[str]) -> None:
             works = [(request[0], screening(request, seconds)) for request in packages]
             run_children(works, jobs, seconds, descriptor)
         return
-    package, extensions = packages[0]
-    if how == "after":
-        __import__("torch")
+    package, extensions = packages[-1]
+    for name, _ in packages[:-1]:
+        import_as_user(name)
     if how in ("import", "after"):
         fact = import_as_user(package)
         tell(descriptor, fact)
         if fact["outcome"] == "worked":
-            load_each(packages[0], seconds, descriptor)
+            load_each(packages[-1], seconds, descriptor)
         return
     # An extension alone: a failure of its package does not keep it from being tried.
     for name in ["torch", package]:

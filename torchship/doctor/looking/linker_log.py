@@ -18,8 +18,8 @@ MAX_LOG = 32 << 20
 _MAX_FILES = 100
 _MAX_TRIED = 200
 _LINE = re.compile(r"^\s*\d+:\t(.*)$")
-_NEEDED = re.compile(r"file=(.+?) \[\d+\];\s+needed by (.+?) \[\d+\]")
-_OPENED = re.compile(r"file=(.+?) \[\d+\];\s+dynamically loaded by (.+?) \[\d+\]")
+_NEEDED = re.compile(r"file=(.+?) \[\d+\];\s+(needed|dynamically loaded) by (.+?) \[\d+\]")
+_CALLING = re.compile(r"calling (init|fini): (.+?)(?: \[\d+\])?$")
 _MAPPED = re.compile(r"file=(.+?) \[\d+\];\s+generating link map")
 _ERROR = re.compile(r"(.+?): error: (.+?): (.+?)(?: \((?:fatal|continued)\))?$")
 
@@ -39,8 +39,10 @@ class LinkerLog(Record, kw_only=True):
     found: Mapping[str, str] = NOTHING  #: the file that was taken for a name
     tried: Mapping[str, tuple[str, ...]] = NOTHING  #: the files that were tried for it
     errors: tuple[LinkerError, ...] = ()
+    last_opened: str = ""  #: the object that was opened last while the program ran
     #: The object whose initialization began last: in a process that died, it died there or later.
     last_initialized: str = ""
+    last_finalized: str = ""  #: the object whose code for the end of a process began last
 
 
 def read_log(folder: Path, start: str) -> LinkerLog | None:
@@ -62,7 +64,8 @@ def parse_log(content: str) -> LinkerLog:
     found: dict[str, str] = {}
     tried: dict[str, list[str]] = {}
     errors: list[LinkerError] = []
-    last_initialized = sought = ""
+    last: dict[str, str] = {}
+    sought = ""
     for line in _lines(content):
         if line.startswith("find library="):
             sought = line.removeprefix("find library=").partition(" [")[0]
@@ -70,10 +73,11 @@ def parse_log(content: str) -> LinkerLog:
         elif line.startswith("  trying file=") and sought:
             if len(tried[sought]) < _MAX_TRIED:
                 tried[sought].append(line.removeprefix("  trying file="))
-        elif line.startswith("calling init: "):
-            last_initialized = line.removeprefix("calling init: ")
-        elif match := _NEEDED.match(line) or _OPENED.match(line):
-            needed_by.setdefault(match[1], match[2])
+        elif match := _CALLING.match(line):
+            last[match[1]] = match[2]
+        elif match := _NEEDED.match(line):
+            needed_by.setdefault(match[1], match[3])
+            last[match[2]] = match[1]
         elif match := _MAPPED.match(line):
             if tried.get(match[1]):
                 found[match[1]] = tried[match[1]][-1]
@@ -84,7 +88,9 @@ def parse_log(content: str) -> LinkerLog:
         found=found,
         tried={name: tuple(files) for name, files in tried.items()},
         errors=tuple(errors),
-        last_initialized=last_initialized,
+        last_opened=last.get("dynamically loaded", ""),
+        last_initialized=last.get("init", ""),
+        last_finalized=last.get("fini", ""),
     )
 
 

@@ -18,7 +18,7 @@ from typing import Literal
 from ...judge.project import Record
 from . import linker_log
 from .processes import Ended, Program, Python, run
-from .seen import DIED, HIDDEN, RAISED, WORKED, End, Found, Looked, Seen, seen_at_end
+from .seen import DIED, HIDDEN, RAISED, WORKED, End, Found, Looked, Seen, seen_at_end, signal_of
 from .tracebacks import with_printed_error
 
 #: A module of Python, a library that registers operators with torch, or any other library.
@@ -52,15 +52,24 @@ def jobs_here() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def find(modules: Iterable[str], python: Python) -> dict[str, tuple[Path, ...]]:
-    """Where Python would import modules from: the file, and the folders of a package; no entry for
-    what it does not find. Imports none of them. Raises OSError if the Python cannot be started."""
+def find(modules: Iterable[str], python: Python) -> dict[str, Found]:
+    """Where Python would import modules from; no entry for what it does not find. Imports none of
+    them. Raises OSError if the Python cannot be started."""
     words = tuple(word for module in dict.fromkeys(modules) for word in ("--package", module))
     if not words:
         return {}
     program = Program(how="find", words=words, what="find")
     facts = [fact for ended in run([program], python) for fact in ended.facts]
-    return {fact.module: fact.places for fact in facts if isinstance(fact, Found)}
+    return {fact.module: fact for fact in facts if isinstance(fact, Found)}
+
+
+def look_after(before: Iterable[str], module: str, python: Python) -> Seen:
+    """Import a module after others, in a process of its own. Raises OSError if the Python cannot be
+    started."""
+    words = tuple(word for name in (*before, module) for word in ("--package", name))
+    ended = next(run([Program(how="after", words=words, what=module)], python))
+    seen = next((one for one in _of(ended) if one.what == module), None)
+    return seen or with_printed_error(seen_at_end(ended.end, ended.seconds))
 
 
 def look(subjects: Sequence[Subject], python: Python) -> Looked:
@@ -108,7 +117,8 @@ class _Looking:
         if not self.torch.works:
             self.packages = {}
             return
-        for ended in self._run("after", [s for s in unsure if self._may_need_torch(s)]):
+        after = [s for s in unsure if self._may_need_torch(s)]
+        for ended in run([_after_torch(subject) for subject in after], self.python):
             seen, *extensions = self._take(ended)
             if seen.works:
                 failed = self.packages[seen.what]
@@ -207,8 +217,10 @@ class _Looking:
         first = next((one for one in seen if one.what == what), None)
         if first is None:
             first = with_printed_error(seen_at_end(ended.end, ended.seconds))
-        elif not first.output:
-            first = first._replace(output=ended.end.output)
+        else:
+            first = first._replace(output=first.output or ended.end.output)
+            if first.works and ended.program.how != "load" and signal_of(ended.end):
+                first = first._replace(outcome=DIED, signal=signal_of(ended.end), is_at_end=True)
         before = next((one.errors for one in seen if one.what == "before"), ())
         rest = [one for one in seen if one.what not in (what, "before")]
         return [first._replace(before=before), *rest]
@@ -232,7 +244,7 @@ def _is_sure(seen: Seen | None) -> bool:
 
 
 def _is_of_linker(seen: Seen) -> bool:
-    if seen.outcome == DIED:
+    if seen.outcome == DIED or seen.words_of_linker:
         return True
     if seen.works:  # after torch, whatever it was before
         return False
@@ -242,6 +254,11 @@ def _is_of_linker(seen: Seen) -> bool:
 def _program(how: str, subject: Subject) -> Program:
     what = str(subject.extensions[0].path) if how == "load" else subject.module
     return Program(how=how, words=tuple(_words(subject)), what=what)
+
+
+def _after_torch(subject: Subject) -> Program:
+    words = ("--package", "torch", *_words(subject))
+    return Program(how="after", words=words, what=subject.module)
 
 
 def _asking(program: Program, folder: Path) -> Program:

@@ -28,6 +28,12 @@ _MAX_LINE = 8 << 20
 _MAX_TEXT = 8000
 _MAX_ITEMS = 5000
 _MAX_OUTPUT = 64_000
+#: What the dynamic linker says where it does not return an error and ends the process.
+_OF_LINKER = re.compile(
+    r"^.{0,500}: (?:symbol lookup|relocation) error: (.+)$"
+    r"|^(Inconsistency detected by ld\.so: .+)$",
+    re.MULTILINE,
+)
 _FRAME = re.compile(r'^  File "(?P<file>.{1,1000})", line (?P<line>\d{1,9}|\?\?\?) in (?P<in>.*)$')
 
 
@@ -64,6 +70,7 @@ class Seen(Record, kw_only=True):
     file: str = ""  #: the file or folder of which Python made the module; ""
     errors: tuple[SeenError, ...] = ()  #: the one that was raised, then what it was raised from
     signal: str = ""  #: that ended the process, such as `SIGSEGV`; ""
+    is_at_end: bool = False  #: whether it died when it was done, and the process ended
     frames: tuple[SeenFrame, ...] = ()  #: where it died or hung, outermost first
     output: str = ""  #: the end of what it printed
     mapped: tuple[str, ...] = ()  #: the objects in its memory
@@ -78,12 +85,21 @@ class Seen(Record, kw_only=True):
         return self.outcome == WORKED
 
     @property
+    def words_of_linker(self) -> str:
+        """What the dynamic linker said when it ended the process; "" if it did not."""
+        match = _OF_LINKER.search(self.output) if self.outcome == ENDED else None
+        return match[1] or match[2] if match else ""
+
+    @property
     def last_line(self) -> str:
         """What its user reads last."""
         if self.errors:
             return self.errors[0].last_line
         if self.outcome == DIED:
-            return f"the process died of {self.signal}"
+            when = " when it ended, after the import" if self.is_at_end else ""
+            return f"the process died of {self.signal}{when}"
+        if self.words_of_linker:
+            return self.words_of_linker
         return {OUT_OF_TIME: "the import did not end", ENDED: "the import ended the process"}.get(
             self.outcome, ""
         )
@@ -103,6 +119,7 @@ class Found(Record, kw_only=True):
 
     module: str
     places: tuple[Path, ...]  #: its file, and the folders of a package
+    behind: Path | None = None  #: the file of one with code, where a folder without any is taken
 
 
 def facts_of(told: bytes) -> Iterator[Seen | End | Found]:
@@ -122,7 +139,12 @@ def _fact(fact: Mapping[str, Any]) -> Seen | End | Found:
 
 def _found(fact: Mapping[str, Any]) -> Found:
     places = [_text(fact["file"]), *map(_text, fact["folders"][:_MAX_ITEMS])]
-    return Found(module=_text(fact["found"]), places=tuple(Path(one) for one in places if one))
+    behind = _text(fact["behind"])
+    return Found(
+        module=_text(fact["found"]),
+        places=tuple(Path(one) for one in places if one),
+        behind=Path(behind) if behind else None,
+    )
 
 
 def _seen(fact: Mapping[str, Any]) -> Seen:
@@ -176,20 +198,23 @@ def _text(value: object, most: int = _MAX_TEXT) -> str:
     return value[:most]
 
 
+def signal_of(end: End) -> str:
+    """The signal of which a process died, such as `SIGSEGV`; "" if it ended otherwise."""
+    if end.returncode >= 0 or end.is_late:
+        return ""
+    with suppress(ValueError):
+        return signal.Signals(-end.returncode).name
+    return f"signal {-end.returncode}"
+
+
 def seen_at_end(end: End, seconds: float = 0.0) -> Seen:
     """What is known of a process that told nothing before it ended."""
-    name = ""
     outcome = OUT_OF_TIME if end.is_late else ENDED
-    if end.returncode < 0 and not end.is_late:
-        outcome = DIED
-        name = f"signal {-end.returncode}"
-        with suppress(ValueError):
-            name = signal.Signals(-end.returncode).name
     return Seen(
         what=end.what,
-        outcome=outcome,
+        outcome=DIED if signal_of(end) else outcome,
         seconds=seconds,
-        signal=name,
+        signal=signal_of(end),
         frames=frames_in(end.output),
         output=end.output,
     )

@@ -12,7 +12,7 @@ from ...judge.target import Target
 from ...judge.text import is_file
 from ..environment.catalog import tops_of
 from ..environment.installed import Distribution, top_package
-from ..environment.metadata import origin_of
+from ..environment.metadata import is_only_unpacked, origin_of
 from ..environment.owner import distributions
 from ..environment.reached import Reached
 from ..environment.standards import normal
@@ -64,6 +64,7 @@ def subjects_of(
     subjects: dict[str, Subject] = {}
     owners: dict[str, Distribution | None] = {}
     module_of: dict[Path, str] = {}
+    entries = {Path(entry) for entry in target.search_path() if entry}
     for package in packages:
         files = distributions(target, package.site).get(package.place, [])
         own = [by_path[path] for path in files if path in by_path]
@@ -76,7 +77,7 @@ def subjects_of(
             owners.setdefault(module, package)
     for binary in binaries:
         if binary.path not in module_of:
-            module = reached.modules_in_front.get(binary.path) or top_package(binary.path)
+            module = reached.modules_in_front.get(binary.path) or top_package(binary.path, entries)
             if _is_importable(module):
                 module_of[binary.path] = module
                 owners.setdefault(module, None)
@@ -114,7 +115,9 @@ def modules_of(
     if not public:
         public = [top for top in found if not top.startswith("_")]
     # Those of an editable lie elsewhere, and not each tool that makes one says their names.
-    if not tops and origin_of(target, package.place).is_editable:
+    if not tops and (
+        origin_of(target, package.place).is_editable or is_only_unpacked(target, package.place)
+    ):
         tops = [name]
     return public[:_MOST_MODULES] or [top for top in tops if top.lower() == name]
 

@@ -16,7 +16,7 @@ from .linking import rejections_of_loading
 
 
 def process_died(case: Case) -> Finding | None:
-    if case.seen.outcome != DIED:
+    if case.seen.outcome != DIED or case.seen.is_at_end:
         return None
     for path in dict.fromkeys(_suspects(case)):
         for finding in rejections_of_loading(case.judge(path)):

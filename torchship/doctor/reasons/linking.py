@@ -10,12 +10,16 @@ from pathlib import Path
 
 from ...judge import fixes
 from ...judge.machine.mounts import forbidding_mount
+from ...judge.project import Record
 from ...judge.reading.binary import read_binary
-from ...judge.reading.elf import Elf, ElfError
+from ...judge.reading.elf import Elf, ElfError, VersionNeed
 from ...judge.records import REJECTED, Finding, Fix, Verdict
+from ...judge.rules import RULES
 from ...judge.text import is_file, printable
 from ...judge.words import codes
+from ..checks.packages import get_its_binaries
 from ..environment.owner import find_owner, is_shared_object_name
+from ..fixes.mending import install
 from ..looking.linker_log import LinkerError, LinkerLog
 from ..looking.seen import DIED
 from .case import Case
@@ -26,18 +30,20 @@ _BUILT_OTHERWISE = (codes.OTHER_TORCH, codes.OTHER_CXX_ABI, codes.TORCH_LACKS_SY
 _OF_NVIDIA = re.compile(r"lib(cu|nv|nccl)\w*\.so")
 _NO_LIBRARY = re.compile(r"(\S{1,300}?): cannot open shared object file: No such file")
 _NO_SYMBOL = re.compile(r"(\S{1,1000}?): undefined symbol: ([\w$.@]{1,1000})")
+_NO_VERSION = re.compile(r"(\S{1,1000}?): version [`'](\S{1,200})' not found")
 _BLAMED = re.compile(r"(/[^:'\"]{1,1000}\.so[\w.]*)")
 _OF_LINKER = re.compile(
     r"cannot open shared object file|undefined symbol|version [`'].{1,200}' not found"
     r"|file too short|invalid ELF header|wrong ELF class|failed to map segment"
     r"|cannot enable executable stack|static TLS|not page-aligned|does not define module export"
-    r"|cannot be dlopen|ELF file (OS|ABI|version)|cannot dynamically load"
+    r"|ELF file (OS|ABI|version)|cannot dynamically load"
 )
 #: Findings that alone can be meant by some words of the linker.
-_MEANT_ALONE = (
+_MEANT_ALONE: tuple[tuple[str, codes.Code], ...] = (
     ("failed to map segment", codes.EXECUTION_FORBIDDEN),
     ("cannot enable executable stack", codes.EXECUTABLE_STACK),
     ("static TLS", codes.STATIC_TLS),
+    *((message.pattern, message.code) for rule in RULES for message in rule.messages),
 )
 #: Findings that the linker would put in other words than that a symbol is undefined.
 _NOT_OF_SYMBOLS = (
@@ -52,13 +58,15 @@ _NOT_OF_SYMBOLS = (
 
 
 def linker_refuses(case: Case) -> Finding | None:
-    texts = [error.message for error in case.errors if _OF_LINKER.search(error.message)]
+    texts = [error.message for error in case.errors if _is_of_linker(error.message)]
     if not texts and case.seen.log is not None and case.seen.outcome != "worked":
         texts = [f"{error.file}: {error.text}" for error in _of_libraries(case.seen.log)]
-        texts = [text for text in texts if _OF_LINKER.search(text)]
+        texts = [text for text in texts if _is_of_linker(text)]
     if case.seen.outcome == DIED:
         # Of a symbol that is not there nobody dies: libraries ask each other for optional ones.
         texts = [text for text in texts if "undefined symbol" not in text]
+    if case.seen.words_of_linker:
+        texts.append(case.seen.words_of_linker)
     if not texts:
         return None
     text = texts[-1]  # the innermost is what the linker said
@@ -82,7 +90,7 @@ def _of_torchs_wheels(case: Case, text: str) -> Finding | None:
     fix = fixes.reinstall_torch(case.runtime.environment, case.runtime.torch)
     if unmet:
         wanted = (need.text for need in unmet)
-        fix = fixes.install_requirements(case.runtime.environment, *wanted)
+        fix = install(case.runtime, *wanted)
     return case.finding(
         codes.TORCH_REQUIREMENTS,
         f"torch needs {Path(missing[1]).name}, which a wheel of NVIDIA's has that torch requires",
@@ -113,37 +121,59 @@ def named_objects(case: Case) -> Iterator[Path]:
 
 def _by_objects(case: Case, text: str) -> Finding | None:
     """The judge's finding on the objects that can be meant."""
+    fitting: list[Finding] = []
     others: list[Finding] = []
     for path in dict.fromkeys(_blamed(case, text)):
         findings = rejections_of_loading(case.judge(path))
-        fitting = next((finding for finding in findings if _goes_with(finding, text)), None)
-        if fitting is not None:
-            return fitting
+        fitting += [finding for finding in findings if _goes_with(finding, text)]
         others += findings
+    # A library that a variable brings in may itself be what the linker minds.
+    brought_in = (one for one in fitting if one.code == codes.OTHER_LIBRARY_FIRST)
+    if fitting:
+        return next(brought_in, fitting[0])
     # An object that was built for another torch lacks that torch's CUDA as well.
     is_of_torch = _OF_TORCH_OR_CUDA.search(text) is not None
     return next((one for one in others if one.code in _BUILT_OTHERWISE and is_of_torch), None)
 
 
+class _Lack(Record):
+    """What an object asks of a library, and the linker did not find in it."""
+
+    library: str  #: by the name under which it is asked for
+    what: str
+    is_version: bool = False
+
+    def is_in(self, path: Path) -> bool:
+        """Whether a library has it."""
+        if not is_file(path):
+            return False
+        with suppress(ElfError, OSError), Elf(path) as elf:
+            return (
+                self.what in elf.version_definitions()
+                if self.is_version
+                else elf.defines(self.what)
+            )
+        return False
+
+
 def _other_library_first(case: Case, text: str) -> Finding | None:
-    """A library that LD_LIBRARY_PATH names lacks a symbol, and one of its name further on has it,
-    as where a cluster's modules bring several releases of a library."""
-    match = _NO_SYMBOL.search(text)
+    """A library that LD_LIBRARY_PATH names lacks a symbol or a version of symbols, and one of its
+    name further on has it, as where a cluster's modules bring several releases of a library."""
     log = case.seen.log
-    if match is None or log is None or not is_file(match[1]):
+    if log is None:
         return None
     folders = [Path(folder) for folder in os.environ.get(_VARIABLE, "").split(":") if folder]
-    for name in read_binary(Path(match[1]), light=True).needed:
-        taken = Path(log.found.get(name, ""))
-        if taken.parent not in folders:
+    for lack in _lacks(case, log, text):
+        taken = Path(log.found.get(lack.library, ""))
+        if taken.parent not in folders or lack.is_in(taken):
             continue
         later = folders[folders.index(taken.parent) + 1 :]
-        right = next((f / name for f in later if _defines(f / name, match[2])), None)
+        right = next((f / lack.library for f in later if lack.is_in(f / lack.library)), None)
         if right is not None:
+            what = f"the version {lack.what}" if lack.is_version else lack.what
             return case.finding(
                 codes.OTHER_LIBRARY_FIRST,
-                f"{_VARIABLE} brings in {taken}, which lacks {match[2]}, before {right}, which has "
-                "it",
+                f"{_VARIABLE} brings in {taken}, which lacks {what}, before {right}, which has it",
                 observed=str(taken),
                 needed=str(right),
                 fix=fixes.set_variable(_VARIABLE, f'"{right.parent}:${_VARIABLE}"'),
@@ -151,12 +181,29 @@ def _other_library_first(case: Case, text: str) -> Finding | None:
     return None
 
 
-def _defines(library: Path, symbol: str) -> bool:
-    if not is_file(library):
-        return False
-    with suppress(ElfError, OSError), Elf(library) as elf:
-        return elf.defines(symbol)
-    return False
+def _lacks(case: Case, log: LinkerLog, text: str) -> Iterator[_Lack]:
+    """What the linker's words can mean. Where it finds a fault with itself, a library without
+    versions was taken for one that has some; its words do not say which."""
+    symbol = _NO_SYMBOL.search(text)
+    if symbol and is_file(symbol[1]):
+        for name in read_binary(Path(symbol[1]), light=True).needed:
+            yield _Lack(name, symbol[2])
+    version = _NO_VERSION.search(text)
+    if version:
+        yield _Lack(Path(version[1]).name, version[2], is_version=True)
+    if case.seen.words_of_linker and not symbol:
+        for name, needing in log.needed_by.items():
+            for asked in _versions_asked(needing):
+                if asked.library == name:
+                    yield _Lack(name, asked.version, is_version=True)
+
+
+def _versions_asked(path: str) -> tuple[VersionNeed, ...]:
+    """The versions of symbols that an object asks of its libraries; none if it cannot be read."""
+    if is_file(path):
+        with suppress(ElfError, OSError), Elf(path) as elf:
+            return elf.versions_of_libraries
+    return ()
 
 
 def rejections_of_loading(verdict: Verdict) -> list[Finding]:
@@ -179,6 +226,8 @@ def _blamed(case: Case, text: str) -> Iterator[Path]:
             yield Path(needing)
     if log is not None:
         yield from (Path(e.file) for e in _of_libraries(log) if is_file(e.file))
+        if case.seen.words_of_linker and is_file(log.last_opened):
+            yield Path(log.last_opened)
     for error in case.errors:
         if error.path and is_file(error.path):
             yield Path(error.path)
@@ -197,9 +246,9 @@ def _goes_with(finding: Finding, text: str) -> bool:
     if libc:
         of_libc = codes.GLIBC_TOO_OLD if libc[1] == "GLIBC" else codes.LIBSTDCXX_TOO_OLD
         return finding.code in (of_libc, codes.OTHER_LIBRARY_FIRST)
-    for words, code in _MEANT_ALONE:
-        if words in text:
-            return finding.code == code
+    alone = _meant_alone(text)
+    if alone is not None:
+        return finding.code == alone
     if _NO_SYMBOL.search(text):
         return finding.code not in _NOT_OF_SYMBOLS
     missing = _NO_LIBRARY.search(text)
@@ -218,6 +267,14 @@ def _goes_with(finding: Finding, text: str) -> bool:
             )
         )
     return True
+
+
+def _meant_alone(text: str) -> codes.Code | None:
+    return next((code for words, code in _MEANT_ALONE if re.search(words, text)), None)
+
+
+def _is_of_linker(text: str) -> bool:
+    return _OF_LINKER.search(text) is not None or _meant_alone(text) is not None
 
 
 def _by_text(case: Case, text: str) -> Finding | None:
@@ -253,7 +310,25 @@ def _not_mapped(case: Case, text: str) -> Finding | None:
     return None
 
 
+def _file_is_missing(case: Case, path: str) -> Finding:
+    """A library that Python code opens by its path."""
+    owner = case.catalog.of_file(path) or case.raiser
+    name = f"{owner.name} {owner.version}" if owner else case.seen.what
+    return case.finding(
+        codes.WITHOUT_ITS_OPS,
+        f"{name} opens {path}, which is not there: it was installed without this library, or it "
+        "was not built",
+        observed="no such file",
+        needed=path,
+        fix=get_its_binaries(owner, case.runtime)
+        if owner
+        else fixes.in_words(f"build {printable(Path(path).name)}"),
+    )
+
+
 def _library_is_missing(case: Case, library: str) -> Finding:
+    if library.startswith("/") and not is_file(library):
+        return _file_is_missing(case, library)
     name = Path(library).name
     log = case.seen.log
     needing = log.needed_by.get(library, "") if log is not None else ""

@@ -5,23 +5,25 @@ from __future__ import annotations
 import os
 import re
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 
 from ...judge import fixes
 from ...judge.records import Finding, dotted
-from ...judge.text import is_file, list_names
+from ...judge.text import is_file, list_names, quoted
 from ...judge.words import codes
 from ..checks.packages import get_its_binaries
 from ..environment.catalog import Requirement
+from ..environment.elsewhere import environment_with
 from ..environment.installed import Distribution
 from ..environment.metadata import wheel_tags
 from ..environment.standards import Python, admits, fits_python, normal, parse_need
-from ..fixes.mending import fit_package, meet, reinstall
+from ..fixes.mending import fit_package, install, install_torch, meet, reinstall
 from .case import Case
 from .damaged import file_is_gone
 
 #: Modules that a distribution no longer has, and what it was when it did.
-_FORMERLY = {"pkg_resources": ("setuptools", "<70")}
+_FORMERLY = {"pkg_resources": ("setuptools", "<82")}
 #: Within quotes: without them, nobody tells where the command ends.
 _ASKS_TO_INSTALL = re.compile(
     r"(?P<quote>[`'\"])(?:python3? -m )?pip3? install (?:-U |--upgrade )?"
@@ -53,6 +55,9 @@ def module_is_missing(case: Case) -> Finding | None:
             return _of_library(case, module)
         owner = case.catalog.of_module(top)
         asking = case.raiser
+        is_asked = not error.frames and f"{case.seen.what}.".startswith(f"{module}.")
+        if owner is not None and "." in module and is_asked:
+            return of_itself(case, owner, module) or _not_in_release(case, owner, module)
         if module in _FORMERLY and (finding := _removed(case, asking, module)):
             return finding
         if owner is not None and asking is not None and normal(owner.name) == normal(asking.name):
@@ -83,7 +88,7 @@ def package_asks_for_others(case: Case) -> Finding | None:
             "installed, and asks to install it",
             observed="not installed",
             needed=", ".join(words),
-            fix=fixes.install_requirements(case.runtime.environment, *words),
+            fix=install(case.runtime, *words),
         )
     return None
 
@@ -151,6 +156,25 @@ def of_itself(case: Case, owner: Distribution, module: str) -> Finding | None:
     )
 
 
+def _not_in_release(case: Case, owner: Distribution, module: str) -> Finding:
+    """A module that the user imports by its name, and that this release of its package lacks."""
+    parts = {name.partition(".")[0] for name in list_names(_folder_of(case, owner, module))}
+    near = get_close_matches(module.rpartition(".")[2], sorted(parts - {"__init__"}), n=1)
+    beside = f" (it has {module.rpartition('.')[0]}.{near[0]})" if near else ""
+    return case.finding(
+        codes.MODULE_MISSING,
+        f"{owner.name} {owner.version} has no module {module}{beside}: what imports it was written "
+        "for another release",
+        observed=f"{owner.name} {owner.version}",
+        needed=module,
+        fix=fixes.other_release(
+            f"import it by its name in {owner.name} {owner.version}, or install a release that has "
+            "it",
+            owner.name,
+        ),
+    )
+
+
 def _no_torch(case: Case) -> Finding | None:
     if case.runtime.torch is not None or case.runtime.torch_shadow:
         return None
@@ -159,7 +183,7 @@ def _no_torch(case: Case) -> Finding | None:
         "torch is not installed",
         observed="not installed",
         needed="an installed torch",
-        fix=fixes.install_torch(case.runtime.environment, case.runtime.project),
+        fix=install_torch(case.runtime),
     )
 
 
@@ -204,6 +228,16 @@ def _not_installed(case: Case, asking: Distribution | None, module: str) -> Find
             needed=top,
             fix=get_its_binaries(asking, case.runtime),
         )
+    # One without torch, such as the system's, is not the one that is meant.
+    other = environment_with(case.runtime.target, top, "torch")
+    if other is not None:
+        return case.finding(
+            codes.MODULE_MISSING,
+            f"the module {top} is installed in {other.prefix}, and this is the Python of "
+            f"{case.runtime.target.prefix}",
+            needed=top,
+            fix=fixes.set_variable("PATH", f'{quoted(other.bin)}:"$PATH"'),
+        )
     return case.finding(
         codes.MODULE_MISSING,
         f"the module {top} is not installed, and no metadata says what has it",
@@ -227,7 +261,7 @@ def _removed(case: Case, asking: Distribution | None, module: str) -> Finding | 
         f"{asking.name if asking else case.seen.what} imports {module}: {here}",
         observed=f"{owner.name} {owner.version}" if owner else "not installed",
         needed=f"{name}{wanted}",
-        fix=fixes.install_requirements(case.runtime.environment, f"{name}{wanted}"),
+        fix=install(case.runtime, f"{name}{wanted}"),
     )
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ...judge import fixes
 from ...judge.records import Finding
 from ...judge.text import some
 from ...judge.words import codes
 from .case import Case
+from .unmet import packages_on_the_way, unmet_of
 
 
 def reason_is_not_known(case: Case) -> Finding:
@@ -14,7 +17,14 @@ def reason_is_not_known(case: Case) -> Finding:
     package = case.raiser
     name = f"{package.name} {package.version}" if package else case.seen.what
     where = f" ({frame.file}:{frame.line})" if frame else ""
-    if case.seen.outcome == "died":
+    if case.seen.is_at_end:
+        log = case.seen.log
+        of_what = f" in {log.last_finalized}" if log and log.last_finalized else ""
+        why = (
+            f"import {case.seen.what} works, and the process dies of {case.seen.signal} when it "
+            f"ends, in code that runs then{of_what}"
+        )
+    elif case.seen.outcome == "died":
         log = case.seen.log
         last = f", after {log.last_initialized} was initialized" if log else ""
         why = f"the process died of {case.seen.signal} in {name}{where}{last}"
@@ -26,14 +36,25 @@ def reason_is_not_known(case: Case) -> Finding:
         why = f"{name} ends the process by itself when it is imported{where}{words}"
     else:
         why = f"the error comes out of {name}{where}"
-    excluded = ["hidden or damaged files", "what the dynamic linker wants", "missing requirements"]
+    excluded = ["hidden or damaged files", "what the dynamic linker wants"]
+    unmet = [*_unmet(case)]
+    if not unmet:
+        excluded.append("missing requirements")
+    not_so = f"; it may be that {some(unmet, 2)}, which is not so here" if unmet else ""
     return case.finding(
         codes.REASON_NOT_KNOWN,
-        f"{why}; excluded: {some(excluded)}",
+        f"{why}{not_so}; excluded: {some(excluded)}",
         fix=fixes.in_words(
             f"report it to {_who(case)}, with the whole traceback and the output of --json",
         ),
     )
+
+
+def _unmet(case: Case) -> Iterator[str]:
+    """What the packages on the way to the error require, and is not so."""
+    for package in dict.fromkeys(packages_on_the_way(case)):
+        for requirement in unmet_of(case, package):
+            yield f"{package.name} requires {requirement.text}"
 
 
 def _who(case: Case) -> str:

@@ -7,12 +7,13 @@ import textwrap
 from collections.abc import Iterator
 
 from ...judge.project import Record
-from ...judge.records import NOWHERE, Finding, Runtime, TorchInstall, dotted
+from ...judge.records import NO_FIX, NOWHERE, Finding, Fix, Runtime, TorchInstall, dotted
 from ...judge.rules import CODES
 from ...judge.text import printable, quoted
 from ...judge.words import codes, render
 from ..decide import CANNOT_BE_TOLD, FAILS, REMARK, WORKS
 from ..environment import pythons
+from ..environment.elsewhere import environment_with
 from ..looking.seen import Looked, Seen
 from ..reasons.meaning import Diagnosis, meaning_of
 from .rows import NOTHING_FOUND, STATES, Row
@@ -28,11 +29,12 @@ class Report(Record, kw_only=True):
     extensions: tuple[Row, ...]  #: one for each torch extension
     notices: tuple[Row, ...]  #: on packages, caches and torch itself
     other_torches: tuple[TorchInstall, ...]  #: that are on the path and not used
-    files: int  #: that were looked at
+    files: int  #: that were judged
     seconds: float
     program: str = "torch-doctor"  #: how the doctor was called
     looked: Looked | None = None  #: what was seen, if packages were imported
     is_looking: bool = False  #: whether packages were imported
+    fix: Fix = NO_FIX  #: of a torch that is missing, where nothing else is to be told
     why_not_looked: str = ""  #: why nothing was imported; "" if packages were
 
     @property
@@ -59,6 +61,17 @@ class Report(Record, kw_only=True):
         return 2 if any(late) else 0
 
 
+def _where_torch_is(runtime: Runtime) -> Iterator[str]:
+    """A line on another environment that has torch, if one is known."""
+    other = environment_with(runtime.target, "torch")
+    if other is not None:
+        made = (
+            "; this one was made by its Python, and sees the packages of that Python's base alone"
+        )
+        place = render.shorten_home(str(other.prefix))
+        yield f"{place} has torch{made if other.is_parent else ''}"
+
+
 def heading(report: Report, body: str = "") -> list[str]:
     """The lines that come first: the judged torch and its folder, other torches, Python.
 
@@ -67,6 +80,7 @@ def heading(report: Report, body: str = "") -> list[str]:
     torch = report.runtime.torch
     if torch is None:
         lines = [render.shorten_home(report.runtime.torch_problem or "torch is not installed")]
+        lines += _where_torch_is(report.runtime)
     elif torch.root == NOWHERE:
         lines = [f"torch {torch.version}, a release that need not be installed here"]
     else:
@@ -101,27 +115,17 @@ def heading(report: Report, body: str = "") -> list[str]:
     return lines
 
 
-def print_rows(report: Report) -> None:
-    """A row for each extension and remark, and then each fix."""
-    body = "\n".join(_rows(report)) if report.rows else "no torch extension was found"
-    print("\n".join([*heading(report, body), "", body]))
-
-
-def _rows(report: Report) -> Iterator[str]:
-    prefix = report.runtime.target.prefix
+def table(report: Report) -> str:
+    """A row for each import, each file and each remark."""
     rows = [(row.name, _file(row), _state(row), row.code, row.summary) for row in report.rows]
-    yield render.table(("package", "extension", "", "code", "why"), rows, prefix)
-    named: set[str] = set()
-    for row in _mended(report):
-        assert row.finding is not None
-        # Of two fixes for one package, a reader must know that neither stands for the other.
-        as_well = f" as well ({row.code})" if row.name in named else ""
-        named.add(row.name)
-        yield f"\nto fix {row.name}{as_well}: {render.shorten_fix(row.finding.fix, prefix)}"
-    yield f"\n{summary(report)}"
-    explained = next((row.code for row in report.rows if row.code), "")
-    if explained:
-        yield f"what a code means: {report.program} {explained}"
+    header = ("package", "extension", "", "code", "why")
+    return render.table(header, rows, report.runtime.target.prefix)
+
+
+def first_code(report: Report) -> str:
+    """The code that a reader meets first: of a failure, else of a note; "" if there is none."""
+    rows = sorted(report.rows, key=lambda row: row.state in (REMARK, WORKS))
+    return next((str(one.code) for row in rows for one in row.told if one.code), "")
 
 
 def _file(row: Row) -> str:
@@ -134,15 +138,6 @@ def _state(row: Row) -> str:
     if row.state == WORKS and row.decided_by == "reading":
         return NOTHING_FOUND
     return STATES[row.state]
-
-
-def _mended(report: Report) -> Iterator[Row]:
-    """The first row for each fix."""
-    fixes: set[str] = set()
-    for row in report.rows:
-        if row.finding is not None and row.finding.fix and row.finding.fix.text not in fixes:
-            fixes.add(row.finding.fix.text)
-            yield row
 
 
 def summary(report: Report) -> str:
@@ -174,6 +169,7 @@ def print_json(report: Report) -> None:
         python=dotted(report.runtime.python),
         imported=report.is_looking,
         not_imported_since=report.why_not_looked or None,
+        fix=report.fix or None,
         extensions=[_json_of(row) for row in report.extensions],
         notices=[_json_of(row) for row in report.notices],
         exit_code=report.exit_code,
@@ -188,9 +184,11 @@ def _json_of(row: Row) -> dict[str, object]:
         "state": row.state,
         "code": row.code or None,
         "cause": row.finding,
+        "notes": row.notes,
         "allowed": row.allowed,
         "decided_by": row.decided_by,
         "mends": row.mends,
+        "why_not_tried": row.why_not_tried or None,
         "seen": _json_of_seen(row.seen) if row.seen is not None else None,
         "read": row.read,
     }
@@ -243,6 +241,9 @@ def print_github(report: Report) -> None:
         command = "notice" if row.allowed is not None else _COMMAND_OF.get(row.state)
         if command is not None:
             print(_annotation(command, row))
+        if row.state == WORKS:
+            for note in row.notes:
+                print(_annotation("notice", row._replace(finding=note, summary=note.why)))
     print("\n".join([*heading(report), summary(report)]))
 
 
@@ -280,7 +281,7 @@ def print_markdown(report: Report) -> None:
 def _lines_of_table(report: Report, prefix: str) -> Iterator[str]:
     yield "| package | extension | | code | why | to fix |\n|---|---|---|---|---|---|"
     for row in report.rows:
-        fix = render.shorten_fix(row.finding.fix, prefix) if row.finding is not None else ""
+        fix = "; ".join(render.shorten_fix(one.fix, prefix) for one in row.told if one.fix)
         cells = (row.name, _file(row), _state(row), row.code, row.summary)
         code = _code_span(fix) if fix else ""
         yield f"| {' | '.join(_cell(cell, prefix) for cell in cells)} | {code} |"

@@ -30,6 +30,7 @@ class Row(Record, kw_only=True):
     state: str
     summary: str  #: one sentence
     finding: Finding | None = None  #: the cause, or the remark
+    notes: tuple[Finding, ...] = ()  #: what should be known of an object even if it works
     package: str | None = None
     version: str | None = None
     allowed: str | None = None  #: the reason for which the allow-list lets it fail
@@ -37,11 +38,19 @@ class Row(Record, kw_only=True):
     seen: Seen | None = None  #: what was seen, if it was looked at
     mends: bool | None = None  #: what its fix did beside the environment; None if not tried
     tries: int | None = None  #: the other releases that were tried; None if none was to be
+    why_not_tried: str = ""  #: why its fix was not tried, if it was to be
     read: Finding | None = None  #: what reading finds, if the look decided
 
     @property
     def code(self) -> str:
         return (self.finding and self.finding.code) or ""
+
+    @property
+    def told(self) -> tuple[Finding, ...]:
+        """The findings that are told: of what works the notes, else the cause or the remark."""
+        if self.state == WORKS:
+            return self.notes
+        return (self.finding,) if self.finding is not None else ()
 
     @property
     def name(self) -> str:
@@ -67,12 +76,16 @@ def row_of(decision: Decision, runtime: Runtime) -> Row:
         sites = [runtime.torch.root.parent] if runtime.torch else []
         owner = find_owner(runtime.target, decision.path, sites)
     finding = decision.finding
-    remark = render.summary(verdict) if verdict.accepted else "it was loaded"
+    notes = render.notes_of(verdict)
+    remark = "; ".join(f"{note.why} ({note.code})" for note in notes) or "it was loaded"
+    if verdict.accepted:
+        remark = render.summary(verdict)
     return Row(
         path=decision.path,
         state=decision.state,
         summary=finding.why if finding else remark,
         finding=finding,
+        notes=notes,
         package=owner.name if owner else None,
         version=owner.version if owner else None,
         decided_by=decision.decided_by,
@@ -84,6 +97,19 @@ def row_of(decision: Decision, runtime: Runtime) -> Row:
 def row_of_verdict(verdict: Verdict, runtime: Runtime) -> Row:
     """The row of a shared object that was only read."""
     return row_of(decision_by_reading(verdict), runtime)
+
+
+def imported(seen: Seen, path: Path, *, package: str, version: str | None) -> Row:
+    """The row of a package without objects, whose import was seen to work."""
+    return Row(
+        path=path,
+        state=WORKS,
+        summary="it was imported",
+        package=package,
+        version=version,
+        decided_by="look",
+        seen=seen,
+    )
 
 
 def notice(

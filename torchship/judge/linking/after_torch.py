@@ -9,21 +9,10 @@ from pathlib import Path
 
 from ..project import Record
 from ..reading.binary import is_torch_library
-from ..records import (
-    BinaryRecord,
-    BroughtIn,
-    ExecutableStack,
-    ForbidsDlopen,
-    LinkFault,
-    MissingSymbolVersion,
-    RefusedLibrary,
-    StaticTls,
-    TorchInstall,
-    UndefinedSymbols,
-)
+from ..records import BinaryRecord, TorchInstall
 from ..target import Target, once
 from ..text import list_names, read_regular
-from .process import Opening, Process
+from .process import BroughtIn, Opening, Process
 from .search import Settings, head_of, settings_here
 
 #: `import torch` loads this into the global scope, with the libraries of CUDA.
@@ -40,14 +29,10 @@ _exists = os.path.exists
 class Links(Record, kw_only=True):
     """What the dynamic linker would find and miss for one object."""
 
-    #: The needed libraries that were not found, indirect ones included.
-    missing_libraries: tuple[str, ...]
-    #: The strong undefined symbols that no library defines; empty if a library was not found.
-    missing_symbols: tuple[str, ...]
+    #: Without the symbols that the package's own libraries lack: their own verdicts name these.
+    opening: Opening
     #: The libraries of its package that load with it, and need torch.
     package_libraries: list[Path]
-    #: What else keeps the object from loading, and what may.
-    faults: tuple[LinkFault, ...] = ()
     libstdcxx: Path | None = None  #: the libstdc++ that the object would use
 
 
@@ -86,24 +71,20 @@ def link(
         for path in opening.files[1:]
         if _is_among(path, libraries) and any(map(is_torch_library, head_of(target, path).needed))
     ]
-    # What such a library lacks of torch, its own verdict says.
-    faults: list[LinkFault] = [
-        fault
-        for fault in _faults(opening, process)
-        if not (isinstance(fault, UndefinedSymbols) and fault.file in package_libraries)
-    ]
+    brought_in = None
     if not opening.succeeds:
         for variable, changed in without_variables(settings).items():
             without = import_torch(target, root, changed, program or target.program()).process
             again = without.bind(without.open(binary.path, libraries), scope)
             if again.succeeds:
-                faults = [*_overrides(variable, imported, opening), *faults]
+                brought_in = _brought_in(variable, imported, opening)
                 break
+    symbols = {
+        path: names for path, names in opening.symbols.items() if path not in package_libraries
+    }
     return Links(
-        missing_libraries=opening.missing,
-        missing_symbols=opening.symbols.get(binary.path, ()),
+        opening=opening._replace(symbols=symbols, brought_in=brought_in),
         package_libraries=package_libraries,
-        faults=tuple(faults),
         libstdcxx=process.names.get("libstdc++.so.6") or opening.names.get("libstdc++.so.6"),
     )
 
@@ -118,7 +99,7 @@ def without_variables(settings: Settings) -> dict[str, Settings]:
     return changed
 
 
-def _overrides(variable: str, imported: TorchImport, opening: Opening) -> list[BroughtIn]:
+def _brought_in(variable: str, imported: TorchImport, opening: Opening) -> BroughtIn | None:
     openings = [opening] if imported.failure is None else [opening, imported.failure]
     if variable == "LD_PRELOAD":
         files = [*imported.process.preloaded]
@@ -127,33 +108,7 @@ def _overrides(variable: str, imported: TorchImport, opening: Opening) -> list[B
         files = [refusal.path for one in openings for refusal in one.refused]
         files += [path for one in openings for path in one.by_library_path]
         files += imported.process.by_library_path
-    return [BroughtIn(file=file, variable=variable) for file in files[:1]]
-
-
-def _faults(opening: Opening, process: Process) -> Iterator[LinkFault]:
-    """What keeps an opening from loading besides its libraries and its object's symbols."""
-    target = process.target
-    for refusal in opening.refused:
-        yield RefusedLibrary(file=refusal.path, reason=refusal.why)
-    yield from (ForbidsDlopen(file=path) for path in opening.forbidding)
-    for missing in opening.versions:
-        yield MissingSymbolVersion(
-            file=missing.needed_by, library=missing.library, version=missing.version
-        )
-    for path, names in opening.symbols.items():
-        if path != opening.files[0]:
-            yield UndefinedSymbols(file=path, names=names)
-    for path in opening.new:
-        if (
-            head_of(target, path).executable_stack is not False
-            and process.executable_stack is False
-        ):
-            yield ExecutableStack(file=path)
-    static_tls = sum(head_of(target, path).static_tls for path in opening.new)
-    if static_tls:
-        largest = max(opening.new, key=lambda path: head_of(target, path).static_tls)
-        room = process.settings.static_tls - process.static_tls
-        yield StaticTls(file=largest, needed=static_tls, left=max(room, 0))
+    return BroughtIn(file=files[0], variable=variable) if files else None
 
 
 def _is_among(path: Path, libraries: Mapping[str, Path]) -> bool:

@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..machine.runtime_probe import libc
+from ..machine.system import libc
 from ..project import Record
 from ..target import Target, once
 

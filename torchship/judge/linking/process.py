@@ -1,13 +1,17 @@
-"""The model of a process: what it has loaded, and what loading one more object would do."""
+"""The model of a process: what it has loaded, and what loading one more object would do.
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+What the search for one object finds is an `Opening`, which reaches the rules whole: a new fact of
+the search is a field of it, which `_Opening` fills.
+"""
+
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 
 from ..budget import BudgetSpentError
 from ..project import Record
-from ..reading.elf import Elf, ElfBoundError, ElfError, Reference
-from ..records import NOTHING
+from ..reading.elf import Elf, ElfBoundError, ElfError, Header, Reference
 from ..target import Target
 from ..text import printable
 from .search import (
@@ -25,6 +29,7 @@ from .search import (
 
 #: The providers of a file that was not looked up yet: no process has them.
 _NOT_BOUND = frozenset({Path()})
+_NO_SIBLINGS: Mapping[str, Path] = MappingProxyType({})
 #: GCC's headers name this symbol without using it, so the dynamic linker never looks for it.
 _UNUSED = b"_ZSt21ios_base_library_initv"
 
@@ -44,19 +49,40 @@ class MissingVersion(Record, kw_only=True):
     version: str
 
 
+class NotLinked(Record, kw_only=True):
+    """Symbols that a library of torch defines, for a file that does not name the library."""
+
+    file: Path
+    library: Path
+    names: tuple[str, ...]
+
+
+class BroughtIn(Record, kw_only=True):
+    """A library that a variable brings in, and without which the object would load."""
+
+    file: Path
+    variable: str  #: LD_LIBRARY_PATH or LD_PRELOAD
+
+
 class Opening(Record, kw_only=True):
-    """What `dlopen` would find for an object."""
+    """What `dlopen` would find for an object, and what it would mind. It reaches the rules."""
 
     files: tuple[Path, ...]  #: the object and all libraries that it needs, nearest first
-    new: tuple[Path, ...]  #: those of them that are not loaded yet
+    new: Mapping[Path, Header]  #: those of them that are not loaded yet
     names: Mapping[str, Path]  #: the files by the names under which the linker knows them
     missing: tuple[str, ...]  #: the libraries that were not found
     refused: tuple[Refusal, ...]
     by_library_path: tuple[Path, ...]  #: the new files that LD_LIBRARY_PATH brought in
-    forbidding: tuple[Path, ...] = ()  #: the new files that forbid `dlopen`
+    forbidding: tuple[Path, ...]  #: the new files that a process that runs cannot load
+    #: Whether the process has an executable stack; None if its program does not say.
+    executable_stack: bool | None
+    static_tls_left: int  #: the bytes of static thread-local storage that are left in the process
     versions: tuple[MissingVersion, ...] = ()
     #: The strong undefined symbols that no library defines, by the file that needs them.
-    symbols: Mapping[Path, tuple[str, ...]] = NOTHING
+    symbols: Mapping[Path, tuple[str, ...]]
+    #: Those of them that a library of torch has; they are not among `symbols`.
+    not_linked: tuple[NotLinked, ...] = ()
+    brought_in: BroughtIn | None = None  #: what keeps it from loading, if a variable does
 
     @property
     def succeeds(self) -> bool:
@@ -87,7 +113,7 @@ class Process:
         self.target = target
         program = program.resolve()
         head = head_of(target, program)
-        settings = settings._replace(program=program, interpreter=head.interpreter)
+        settings = settings._replace(program=program, interpreter=head.header.interpreter)
         self.settings = settings
         self.names: dict[str, Path] = {}
         self.global_scope: list[Path] = []
@@ -96,10 +122,10 @@ class Process:
         self._files: dict[tuple[int, int], Path] = {}
         self._bound: dict[Path, frozenset[Path]] = {}
         self.is_running = False  #: what is opened before belongs to the start of the program
-        self.machine = head.machine or machine_number()
-        self.executable_stack = head.executable_stack
-        if head.interpreter:
-            self._add(Path(head.interpreter), ())
+        self.machine = head.header.machine or machine_number()
+        self.executable_stack = head.header.executable_stack
+        if head.header.interpreter:
+            self._add(Path(head.header.interpreter), ())
         self.preloaded = tuple(preloaded_paths(target, settings, head, self.machine))
         self.caller_rpath = head.rpath  # what is preloaded has it, too
         for path in (program, *self.preloaded):
@@ -114,22 +140,22 @@ class Process:
         key = identity(self.target, path)
         if key is not None:
             path = self._files.setdefault(key, path)
-        for name in (*names, head_of(self.target, path).soname, str(path)):
+        for name in (*names, head_of(self.target, path).header.soname, str(path)):
             if name:
                 self.names.setdefault(name, path)
 
     def keep(self, opening: Opening, *, is_global: bool) -> None:
         """Load what an opening found, with its symbols in the global scope or not."""
-        for path in opening.new:
+        for path, header in opening.new.items():
             self._add(path, ())
-            self.static_tls += head_of(self.target, path).static_tls
+            self.static_tls += header.static_tls
         for name, path in opening.names.items():
             self.names.setdefault(name, path)
         self.by_library_path += opening.by_library_path
         if is_global:
             self.global_scope += [f for f in opening.files if f not in self.global_scope]
 
-    def open(self, root: Path, siblings: Mapping[str, Path] = NOTHING) -> Opening:
+    def open(self, root: Path, siblings: Mapping[str, Path] = _NO_SIBLINGS) -> Opening:
         """What the linker would load for an object; symbols are not looked up.
 
         `siblings` are libraries that the object's package may have loaded before, by file
@@ -191,7 +217,7 @@ class Process:
         defined = version_names(self.target, library)
         if defined:
             return version in defined
-        return head_of(self.target, library).has_symbol_versions
+        return head_of(self.target, library).header.has_symbol_versions
 
     def _missing_symbols(
         self, files: Iterable[Path], providers: Mapping[Path, None]
@@ -253,7 +279,7 @@ class _Opening:
         self._siblings = siblings
         self._names: dict[str, Path] = {}
         self._files: dict[Path, None] = {}
-        self._new: list[Path] = []
+        self._new: dict[Path, Header] = {}
         self._missing: dict[str, None] = {}
         self._refused: list[Refusal] = []
         self._by_library_path: dict[Path, None] = {}
@@ -274,9 +300,9 @@ class _Opening:
         head = head_of(self._process.target, path)
         self._files[path] = None
         if self._process.loaded(path) is None:
-            self._new.append(path)
-        if head.soname:
-            self._names.setdefault(head.soname, path)
+            self._new[path] = head.header
+        if head.header.soname:
+            self._names.setdefault(head.header.soname, path)
         for name in head.needed:
             self._add_needed(name, head, above)
 
@@ -304,21 +330,24 @@ class _Opening:
     def finish(self) -> Opening:
         return Opening(
             files=tuple(self._files),
-            new=tuple(self._new),
+            new=self._new,
             names=self._names,
             missing=tuple(self._missing),
             refused=tuple(self._refused),
             by_library_path=tuple(self._by_library_path),
-            forbidding=tuple(self._forbidding()),
+            forbidding=self._forbidding(),
+            executable_stack=self._process.executable_stack,
+            static_tls_left=max(self._process.settings.static_tls - self._process.static_tls, 0),
+            symbols={},
         )
 
-    def _forbidding(self) -> Iterator[Path]:
-        if self._process.is_running:
-            target = self._process.target
-            yield from (path for path in self._new if head_of(target, path).forbids_dlopen)
+    def _forbidding(self) -> tuple[Path, ...]:
+        if not self._process.is_running:
+            return ()
+        return tuple(path for path, header in self._new.items() if header.refusal)
 
 
-def _bound_first(files: Sequence[Path], failing: Container[Path]) -> Path:
+def _bound_first(files: Iterable[Path], failing: Container[Path]) -> Path:
     """The failing file to which the linker comes first: it binds what it loaded last before the
     others."""
-    return next(path for path in reversed(files) if path in failing)
+    return next(path for path in reversed([*files]) if path in failing)

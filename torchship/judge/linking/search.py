@@ -9,7 +9,7 @@ For a library that an object needs by its bare name, glibc looks in this order:
 4. the DT_RUNPATH of the object alone;
 5. the cache of `ldconfig`, and the system's folders.
 
-In each folder it looks first in the subfolders for this processor (linker_facts.py).
+In each folder it looks first in the subfolders for this processor (glibc.py).
 A file for another machine is passed over. A file that is no shared object at all ends the search:
 the load fails.
 """
@@ -23,8 +23,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..budget import BudgetSpentError
-from ..machine.runtime_probe import libc, system_folders
-from ..machine.runtime_probe import machine as name_of_machine
+from ..machine.system import libc, system_folders
+from ..machine.system import machine as name_of_machine
 from ..project import Record
 from ..reading.elf import (
     MACHINES,
@@ -33,6 +33,7 @@ from ..reading.elf import (
     ElfBoundError,
     ElfError,
     ElfSectionError,
+    Header,
     VersionNeed,
     header_fault,
 )
@@ -49,23 +50,14 @@ _ET_EXEC, _ET_DYN = 2, 3
 
 
 class Head(Record, kw_only=True):
-    """The facts that the dynamic linker reads in a file; all are empty if it cannot be read."""
+    """What the dynamic linker takes from a file; all is empty if it cannot be read."""
 
-    needed: tuple[str, ...] = ()
+    header: Header = Header()
+    needed: tuple[str, ...] = ()  #: those of the header, with its folder for `$ORIGIN`
     rpath: tuple[Path, ...] = ()
     runpath: tuple[Path, ...] = ()
-    has_runpath: bool = False
-    searches_default_folders: bool = True
-    soname: str = ""
-    interpreter: str = ""
-    machine: int = 0
-    size: int = 0
-    static_tls: int = 0
-    executable_stack: bool | None = None
-    forbids_dlopen: bool = False
     versions: tuple[VersionNeed, ...] = ()
-    has_symbol_versions: bool = True
-    refusal: str = ""  #: why the linker refuses the file after a look at its header; "" if not
+    refusal: str = ""  #: why the linker refuses the file as a library; "" if not
 
 
 class Settings(Record, kw_only=True):
@@ -182,23 +174,16 @@ def head_of(target: Target, path: Path) -> Head:
 def _read_head(target: Target, path: Path) -> Head:
     """Raises ElfError, OSError and BudgetSpentError."""
     with Elf(path, target.budget) as elf:
-        folders = _folders(elf.runpath, path.parent.resolve())
+        header = elf.header
+        origin = path.parent.resolve()
+        folders = _folders(header.runpath, origin)
         return Head(
-            needed=tuple(_with_token(n, "ORIGIN", str(path.parent.resolve())) for n in elf.needed),
-            rpath=() if elf.has_runpath else folders,
-            runpath=folders if elf.has_runpath else (),
-            has_runpath=elf.has_runpath,
-            searches_default_folders=elf.searches_default_folders,
-            soname=elf.soname,
-            interpreter=elf.interpreter,
-            machine=struct.unpack("<H", elf.read(_MACHINE_AT, 2))[0],
-            size=elf.size,
-            static_tls=elf.static_tls,
-            executable_stack=elf.executable_stack,
-            forbids_dlopen=elf.forbids_dlopen,
+            header=header,
+            needed=tuple(_with_token(name, "ORIGIN", str(origin)) for name in header.needed),
+            rpath=() if header.has_runpath else folders,
+            runpath=folders if header.has_runpath else (),
             versions=elf.versions_of_libraries,
-            has_symbol_versions=elf.has_symbol_versions,
-            refusal="cannot dynamically load executable" if elf.program else "",
+            refusal="cannot dynamically load executable" if header.is_program else "",
         )
 
 
@@ -249,7 +234,7 @@ def search(
     """
     if "/" in name:
         return _look_at(target, Path(name), machine, is_named=True)
-    by_rpath = () if head.has_runpath else (*head.rpath, *above)
+    by_rpath = () if head.header.has_runpath else (*head.rpath, *above)
     for folders, by_library_path in (
         (by_rpath, False),
         (settings.library_path, True),
@@ -260,7 +245,7 @@ def search(
                 place = _look_at(target, folder / name, machine)
                 if place is not NOT_FOUND:
                     return place._replace(by_library_path=by_library_path)
-    if not head.searches_default_folders:
+    if not head.header.searches_default_folders:
         return NOT_FOUND
     return _of_the_system(
         target, name, machine, program=settings.program, interpreter=settings.interpreter

@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import platform
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -13,9 +12,10 @@ from ..budget import Budget
 from ..project import NOBODY, Project
 from ..reading.binary import newest_versions
 from ..reading.elf import Elf, ElfError
-from ..records import Environment, Runtime, TorchInstall, parse_version
+from ..records import Environment, Runtime, TorchInstall
 from ..target import Target
 from ..text import printable, quoted, read_json, read_regular
+from .system import libc, machine, parse_libc, system_folders
 from .torch_probe import (
     TorchNotFoundError,
     TorchShadowedError,
@@ -25,8 +25,6 @@ from .torch_probe import (
     torch_of,
 )
 
-_FOLDERS = ["/usr/lib/{}-linux-gnu", "/lib/{}-linux-gnu", "/usr/lib64", "/lib64"]
-_FOLDERS += ["/usr/lib", "/lib"]
 _RTLD_DI_LINKMAP = 2
 
 
@@ -98,31 +96,6 @@ def runtime_of(target: Target, torch: TorchInstall | None, project: Project) -> 
     )
 
 
-def machine(name: str | None = None) -> str:
-    """The processor, such as `x86_64` or `aarch64`, by the same name on every system."""
-    name = (name or platform.machine()).lower() or "unknown"
-    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
-
-
-def libc() -> tuple[str, tuple[int, ...]] | None:
-    """The C library of this process; see `parse_libc`."""
-    glibc = None
-    with suppress(ValueError, OSError, AttributeError):
-        glibc = os.confstr("CS_GNU_LIBC_VERSION")
-    return parse_libc(glibc)
-
-
-def parse_libc(glibc: str | None) -> tuple[str, tuple[int, ...]] | None:
-    """The C library of Linux, `("glibc", (2, 36))` or `("musl", ())`; None on other systems.
-
-    `glibc` is what `confstr` tells of it, None where it does not.
-    """
-    if sys.platform != "linux":
-        return None
-    name, _, version = (glibc or "musl").partition(" ")
-    return name, parse_version(version) or ()
-
-
 def l4t(path: Path = Path("/etc/nv_tegra_release")) -> str:
     """`R36.4.3`: the release of NVIDIA's Linux for Jetson; "" on other machines."""
     with suppress(OSError):
@@ -156,19 +129,10 @@ def library_folders(target: Target) -> Iterator[Path]:
     program = target.program().resolve()
     with suppress(ElfError, OSError), Elf(program) as elf:
         origin = str(program.parent)
-        for entry in elf.runpath.split(":"):
+        for entry in elf.header.runpath.split(":"):
             if entry:
                 yield Path(entry.replace("${ORIGIN}", origin).replace("$ORIGIN", origin))
     yield from system_folders()
-
-
-def system_folders() -> Iterator[Path]:
-    """The folders that the dynamic linker searches last."""
-    for name in _FOLDERS:
-        yield Path(name.format(machine()))
-    known = libc()
-    if known is not None and known[0] != "glibc":
-        yield Path("/usr/local/lib")  # glibc finds this one by the cache of `ldconfig` alone
 
 
 def loaded_file(library: str) -> Path | None:

@@ -180,9 +180,10 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
     cuda_archs = record.cuda_archs if record else ()
     if not light:
         cuda_archs = _architectures(elf, record, problems)
-    needs_torch = bool(torch_symbols) or any(map(is_torch_library, elf.needed))
+    header = elf.header
+    needs_torch = bool(torch_symbols) or any(map(is_torch_library, header.needed))
     kind, label = _kind(blank, record, problems, needs_torch=needs_torch)
-    if elf.program:
+    if header.is_program:
         problems.append("a program, not a shared library")
     flavours = _flavours(elf, torch_symbols)
     if len(flavours) > 1:
@@ -192,9 +193,10 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
         name=label,
         record=record,
         layout=layout,
-        platform=f"linux-{elf.machine}",
-        needed=elf.needed,
-        runpath=elf.runpath,
+        platform=f"linux-{header.processor}",
+        header=header,
+        needed=header.needed,
+        runpath=header.runpath,
         floors=newest_versions(version for _, version in elf.version_needs()),
         torch_symbols=torch_symbols,
         python_symbols=tuple(map(printable, python_symbols)),
@@ -202,7 +204,7 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
         cxx11_abi=min(flavours, default=None),
         cuda_archs=cuda_archs,
         size=elf.size,
-        alignment=elf.alignment,
+        alignment=header.alignment,
         problems=tuple(problems),
     )
 

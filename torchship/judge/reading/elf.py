@@ -99,6 +99,43 @@ class Reference(Record):
     version: str
 
 
+class Header(Record, kw_only=True):
+    """What a file's headers and its dynamic segment say to the dynamic linker.
+
+    It reaches the rules whole: in `BinaryRecord.header`, and for the libraries that come with an
+    object in `Opening.new`. So a new fact is a field here, and `Elf` reads it.
+    """
+
+    machine: int = 0  #: a key of `MACHINES`, or an unknown number
+    is_program: bool = False  #: whether the file is an executable, which `dlopen` refuses
+    alignment: int = (
+        0  #: the smallest alignment of a loadable segment, in bytes; 0 if there is none
+    )
+    interpreter: str = ""  #: the dynamic linker that a program names; "" if none
+    #: Whether the file asks for an executable stack; None if it does not say.
+    executable_stack: bool | None = None
+    needed: tuple[str, ...] = ()  #: the libraries of DT_NEEDED, in order
+    runpath: str = ""  #: DT_RUNPATH, else DT_RPATH, else ""
+    has_runpath: bool = False  #: whether there is a DT_RUNPATH
+    soname: str = ""  #: DT_SONAME; "" if there is none
+    #: Whether the linker looks for the libraries in the folders of the system, too.
+    searches_default_folders: bool = True
+    forbids_dlopen: bool = False  #: whether the file was linked with `-z nodlopen`
+    static_tls: int = 0  #: the bytes of thread-local storage that must lie in the static block
+    #: Whether the file says which version each of its symbols has, if any.
+    has_symbol_versions: bool = True
+
+    @property
+    def processor(self) -> str:
+        """`x86_64`, `aarch64` and the like, or `machine 999` for an unknown one."""
+        return MACHINES.get(self.machine, f"machine {self.machine}")
+
+    @property
+    def refusal(self) -> str:
+        """Why a process that runs cannot load the whole file, in the linker's words; "" if not."""
+        return "shared object cannot be dlopen()ed" if self.forbids_dlopen else ""
+
+
 class _Near:
     """Reads parts of a file that lie near each other, a piece of the file at a time."""
 
@@ -119,20 +156,8 @@ class Elf:
     """An open ELF file, a context manager. Symbol names are bytes; other names are printable text.
 
     Attributes:
-        machine: `x86_64`, `aarch64` and the like, or `machine 999` for an unknown one.
+        header: what the headers and the dynamic segment say.
         size: the file's size in bytes.
-        needed: the libraries of DT_NEEDED, in order.
-        runpath: DT_RUNPATH, else DT_RPATH, else "".
-        has_runpath: whether there is a DT_RUNPATH.
-        soname: DT_SONAME, "" if there is none.
-        program: whether the file is an executable, which `dlopen` refuses.
-        forbids_dlopen: whether it was linked with `-z nodlopen`.
-        interpreter: the dynamic linker that a program names, "" if none.
-        searches_default_folders: whether the linker looks for the libraries in the folders of
-            the system, too.
-        static_tls: the bytes of thread-local storage that must lie in the static block.
-        executable_stack: whether the file asks for an executable stack; None if it does not say.
-        alignment: the smallest alignment of a loadable segment, in bytes; 0 if there is none.
 
     Raises:
         ElfError: the file is not a whole ELF shared object.
@@ -239,8 +264,6 @@ class Elf:
             raise ElfError(fault)
         kind, machine, _, _, phoff, shoff, *others = struct.unpack_from("<HHIQQQIHHHHHH", head, 16)
         _, _, phentsize, phnum, shentsize, shnum, shstrndx = others
-        self.machine = MACHINES.get(machine, f"machine {machine}")
-        self.program = kind == _ET_EXEC
         if kind not in (_ET_EXEC, _ET_DYN):
             raise ElfError(f"ELF type {kind} is not a shared object")
         if phnum and phentsize != 56:
@@ -254,20 +277,21 @@ class Elf:
             raise ElfSectionError(str(error)) from None
         self._sections = list(struct.iter_unpack("<IIQQQQIIQQ", sections))
         self._names_section = shstrndx
-        return self._read_segments(segments)
+        header = Header(machine=machine, is_program=kind == _ET_EXEC)
+        return self._read_segments(segments, header)
 
-    def _read_segments(self, segments: bytes) -> tuple[int, int]:
+    def _read_segments(self, segments: bytes, header: Header) -> tuple[int, int]:
         """Read the program header table; return (offset, size) of the dynamic segment."""
         self._loads: list[tuple[int, int, int]] = []
         dynamic = None
-        self.alignment = 0
-        self.interpreter = ""
-        self.executable_stack: bool | None = None
+        alignment = 0
+        interpreter = ""
+        executable_stack: bool | None = None
         self._tls_size = 0
         headers = struct.iter_unpack("<IIQQQQQQ", segments)
         for p_type, flags, offset, vaddr, _, filesz, memsz, align in headers:
             if p_type == _PT_LOAD:
-                self.alignment = min(self.alignment or align, align)
+                alignment = min(alignment or align, align)
                 self._range(offset, filesz, "a loadable segment")
                 if (vaddr - offset) % _SMALLEST_PAGE:
                     raise ElfError("a loadable segment does not lie on its page")
@@ -276,15 +300,18 @@ class Elf:
                 dynamic = self._range(offset, filesz, "the dynamic segment")
             elif p_type == _PT_INTERP:
                 path = self.read(offset, min(filesz, _PATH_MAX), "the name of the linker")
-                self.interpreter = printable(path.partition(b"\0")[0])
+                interpreter = printable(path.partition(b"\0")[0])
             elif p_type == _PT_TLS:
                 self._tls_size = memsz
             elif p_type == _PT_GNU_STACK:
-                self.executable_stack = bool(flags & _PF_X)
-        if dynamic is None and self.program:
+                executable_stack = bool(flags & _PF_X)
+        if dynamic is None and header.is_program:
             raise ElfError(f"ELF type {_ET_EXEC} is not a shared object")
         if dynamic is None:
             raise ElfError("no dynamic segment: a static object or a debug file")
+        self.header = header._replace(
+            alignment=alignment, interpreter=interpreter, executable_stack=executable_stack
+        )
         return dynamic
 
     def _offset(self, address: int) -> int:
@@ -310,15 +337,20 @@ class Elf:
         start = self._offset(tags[_DT_STRTAB])
         self._strings = self._range(start, tags[_DT_STRSZ], "the string table")
         self._names_left = max(_COVER_OF_VERSIONS * tags[_DT_STRSZ], _FEW_NAMES)
-        self.needed = tuple(map(self._name, name_offsets))
         runpath = tags.get(_DT_RUNPATH, tags.get(_DT_RPATH))
-        self.runpath = "" if runpath is None else self._name(runpath)
-        self.has_runpath = _DT_RUNPATH in tags
-        self.soname = self._name(tags[_DT_SONAME]) if _DT_SONAME in tags else ""
-        self.program |= bool(tags.get(_DT_FLAGS_1, 0) & _DF_1_PIE)
-        self.forbids_dlopen = bool(tags.get(_DT_FLAGS_1, 0) & _DF_1_NOOPEN)
-        self.searches_default_folders = not tags.get(_DT_FLAGS_1, 0) & _DF_1_NODEFLIB
-        self.static_tls = self._tls_size if tags.get(_DT_FLAGS, 0) & _DF_STATIC_TLS else 0
+        flags = tags.get(_DT_FLAGS, 0)
+        flags_1 = tags.get(_DT_FLAGS_1, 0)
+        self.header = self.header._replace(
+            needed=tuple(map(self._name, name_offsets)),
+            runpath="" if runpath is None else self._name(runpath),
+            has_runpath=_DT_RUNPATH in tags,
+            soname=self._name(tags[_DT_SONAME]) if _DT_SONAME in tags else "",
+            is_program=self.header.is_program or bool(flags_1 & _DF_1_PIE),
+            forbids_dlopen=bool(flags_1 & _DF_1_NOOPEN),
+            searches_default_folders=not flags_1 & _DF_1_NODEFLIB,
+            static_tls=self._tls_size if flags & _DF_STATIC_TLS else 0,
+            has_symbol_versions=_DT_VERSYM in tags,
+        )
         self._gnu: tuple[int, ...] | None = None
         if _DT_GNU_HASH in tags and _DT_SYMTAB in tags:
             at = self._offset(tags[_DT_GNU_HASH])
@@ -416,11 +448,6 @@ class Elf:
         """The defined versions by number; the library's own name is not one of them."""
         definitions = self._version_definitions
         return {n: name for flags, n, name in definitions if not flags & _VER_FLG_BASE}
-
-    @property
-    def has_symbol_versions(self) -> bool:
-        """Whether the file says which version each of its symbols has, if any."""
-        return _DT_VERSYM in self._tags
 
     def _has_version(self, symbol: int, version: str) -> bool:
         """Whether the dynamic linker binds a reference with this version to this symbol."""

@@ -5,16 +5,16 @@ In come the facts of one object (`BinaryRecord`) and of the torch, the Python an
 reading at `rule.py`, which says what a rule is; the modules beside it hold the rules by what they
 are about: the file, the host, torch's ABI, CUDA, what the dynamic linker looks up.
 
-A new rule is a module with its `Rule`, which may have a code of its own, one line in `RULES`, and a
-test. The pages of codes are made from these records.
+A new rule is a module here, with a test: docs/how/new-rule.md.
 """
 
 from ..words import codes
+
+# rules:begin, written by docs/_ext/code_pages.py from the modules of this folder
 from . import cuda, dlopen, file, host, libraries, loading, miscompiled, torch_abi
 from .rule import Rule as Rule
 
-#: The first rejection is the cause that a user reads, so this order also ranks the causes: the
-#: file, the machine and its Python, torch, CUDA, libraries.
+#: By their ranks.
 RULES: tuple[Rule, ...] = (
     file.WHOLE_FILE,
     file.PACKAGE,
@@ -48,6 +48,7 @@ RULES: tuple[Rule, ...] = (
     loading.STATIC_TLS,
     torch_abi.VOUCHED,
 )
+# rules:end
 
 #: Every code of a finding, of a rule or of another part, by its name such as `TD110`.
 CODES: dict[str, codes.Code] = {

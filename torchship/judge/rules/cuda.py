@@ -249,6 +249,7 @@ def check_gpu_architecture(binary: BinaryRecord, runtime: Runtime) -> Finding | 
 
 
 CUDA_BUILD = Rule(
+    rank=500,
     dimension="CUDA build of torch",
     codes=(
         codes.OTHER_CUDA,
@@ -259,6 +260,7 @@ CUDA_BUILD = Rule(
     check=check_cuda_build,
 )
 DRIVER = Rule(
+    rank=510,
     dimension="driver",
     codes=(codes.NO_DRIVER, codes.DRIVER_UNKNOWN, codes.DRIVER_TOO_OLD),
     check=check_driver,
@@ -266,6 +268,7 @@ DRIVER = Rule(
     concerns=lambda binary: binary_cuda(binary) is not None,
 )
 GPU_ARCHITECTURE = Rule(
+    rank=520,
     dimension="GPU architecture",
     codes=(codes.GPU_ARCHITECTURE, codes.DRIVER_TOO_OLD),
     check=check_gpu_architecture,

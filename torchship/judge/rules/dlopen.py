@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from .. import fixes
-from ..records import REJECTED, BinaryRecord, Finding, ForbidsDlopen, Runtime
+from ..records import REJECTED, BinaryRecord, Finding, Runtime
 from ..text import printable
-from ..words.codes import Code
-from .rule import NEEDS_LINKS, Rule
+from ..words.codes import Code, Message
+from .rule import NEEDS_LINKS, Rule, files_of
 
 DLOPEN_FORBIDDEN = Code(
     "TD509",
@@ -16,12 +16,15 @@ DLOPEN_FORBIDDEN = Code(
     fix="Link the file without `-z nodlopen`, or install a release of its package that was. Until "
     "then, `LD_PRELOAD` with the path of the file loads it together with Python.",
 )
+MESSAGE = Message(
+    "_C.so: shared object cannot be dlopen()ed", DLOPEN_FORBIDDEN, r"cannot be dlopen\(\)ed"
+)
 
 
 def check_dlopen(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     """Does a file forbid what an import does?"""
-    faults = runtime.link_faults.get(str(binary.path), ())
-    file = next((fault.file for fault in faults if isinstance(fault, ForbidsDlopen)), None)
+    headers = files_of(binary, runtime)
+    file = next((path for path, header in headers.items() if header.forbids_dlopen), None)
     if file is None:
         return None
     name = printable(file.name)
@@ -36,5 +39,11 @@ def check_dlopen(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
 
 
 DLOPEN = Rule(
-    dimension="libraries", codes=(DLOPEN_FORBIDDEN,), check=check_dlopen, needs=(NEEDS_LINKS,)
+    rank=640,
+    dimension="libraries",
+    codes=(DLOPEN_FORBIDDEN,),
+    check=check_dlopen,
+    messages=(MESSAGE,),
+    needs=(NEEDS_LINKS,),
+    asks_object=True,
 )

@@ -81,17 +81,20 @@ def _kernel_tables(record: BuildRecord, runtime: Runtime) -> _Compared:
     return record.kernel_abi, runtime.kernel_abi
 
 
-def _rule(dimension: str, check: Check) -> Rule:
-    return Rule(dimension=dimension, codes=(codes.FILE_OF_ANOTHER_BUILD,), check=check, ends=True)
+def _rule(rank: int, dimension: str, check: Check) -> Rule:
+    of_build = (codes.FILE_OF_ANOTHER_BUILD,)
+    return Rule(rank=rank, dimension=dimension, codes=of_build, check=check, ends=True)
 
 
 WHOLE_FILE = Rule(
+    rank=100,
     dimension="file",
     codes=(codes.DAMAGED_FILE, codes.FILE_NOT_READABLE, codes.TOO_LARGE),
     check=check_whole_file,
     ends=True,
 )
 PACKAGE = _rule(
+    110,
     "package",
     _comparison(
         "package",
@@ -100,6 +103,7 @@ PACKAGE = _rule(
     ),
 )
 PACKAGE_VERSION = _rule(
+    120,
     "package version",
     _comparison(
         "package version",
@@ -108,6 +112,7 @@ PACKAGE_VERSION = _rule(
     ),
 )
 KERNEL_TABLE = _rule(
+    130,
     "kernel table",
     _comparison(
         "kernel table",

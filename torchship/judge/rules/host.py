@@ -300,16 +300,18 @@ def check_libstdcxx(family: str, binary: BinaryRecord, runtime: Runtime) -> Find
 
 
 PLATFORM = Rule(
+    rank=200,
     dimension="platform",
     codes=(codes.OTHER_PLATFORM, codes.MUSL),
     check=check_platform,
     ends=True,
 )
-PAGE_SIZE = Rule(dimension="page size", codes=(codes.PAGE_SIZE,), check=check_page_size)
+PAGE_SIZE = Rule(rank=210, dimension="page size", codes=(codes.PAGE_SIZE,), check=check_page_size)
 FILE_SYSTEM = Rule(
-    dimension="file system", codes=(codes.EXECUTION_FORBIDDEN,), check=check_file_system
+    rank=220, dimension="file system", codes=(codes.EXECUTION_FORBIDDEN,), check=check_file_system
 )
 PYTHON = Rule(
+    rank=230,
     dimension="python",
     codes=(
         codes.OTHER_PYTHON,
@@ -320,10 +322,11 @@ PYTHON = Rule(
     ),
     check=check_python,
 )
-GLIBC = Rule(dimension="glibc", codes=(codes.GLIBC_TOO_OLD,), check=check_glibc)
+GLIBC = Rule(rank=420, dimension="glibc", codes=(codes.GLIBC_TOO_OLD,), check=check_glibc)
 CXXABI = Rule(
+    rank=410,
     dimension="libstdc++",
     codes=(codes.LIBSTDCXX_TOO_OLD, codes.LIBSTDCXX_UNKNOWN),
     check=partial(check_libstdcxx, "CXXABI"),
 )
-GLIBCXX = CXXABI._replace(check=partial(check_libstdcxx, "GLIBCXX"))
+GLIBCXX = CXXABI._replace(rank=430, check=partial(check_libstdcxx, "GLIBCXX"))

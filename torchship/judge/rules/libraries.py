@@ -232,11 +232,13 @@ def check_symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
 
 
 LIBRARIES = Rule(
+    rank=610,
     dimension="libraries",
     codes=(*_CODES.values(), codes.LIBRARIES_NOT_LOOKED_FOR, codes.LOADED_BY_PYTHON),
     check=check_libraries,
 )
 SYMBOLS = Rule(
+    rank=620,
     dimension="symbols",
     codes=(codes.SYMBOL_MISSING,),
     check=check_symbols,

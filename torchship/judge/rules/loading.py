@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 from .. import fixes
 from ..reading.binary import is_torch_symbol
-from ..records import (
-    NOTE,
-    REJECTED,
-    UNKNOWN,
-    BinaryRecord,
-    BroughtIn,
-    ExecutableStack,
-    Finding,
-    LinkFault,
-    MissingSymbolVersion,
-    NotLinked,
-    RefusedLibrary,
-    Runtime,
-    StaticTls,
-    UndefinedSymbols,
-)
+from ..records import NOTE, REJECTED, UNKNOWN, BinaryRecord, Finding, Runtime
 from ..text import printable, quoted, some
 from ..words import codes
-from .rule import NEEDS_LINKS, Check, Rule
+from .rule import NEEDS_LINKS, Check, Rule, opening_of
 
 #: From this version on, glibc makes the stack of a running program executable for no library.
 _GLIBC_KEEPS_THE_STACK = (2, 41)
@@ -32,21 +15,13 @@ _GLIBC_KEEPS_THE_STACK = (2, 41)
 _STATIC_TLS_SLACK = 192
 
 
-_Fault = TypeVar("_Fault", bound=LinkFault)
-
-
-def _faults(binary: BinaryRecord, runtime: Runtime, kind: type[_Fault]) -> list[_Fault]:
-    all_faults = runtime.link_faults.get(str(binary.path), ())
-    return [fault for fault in all_faults if isinstance(fault, kind)]
-
-
 def check_first_library(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     """Does LD_LIBRARY_PATH or LD_PRELOAD bring in another library, without which all loads?"""
-    overrides = _faults(binary, runtime, BroughtIn)
-    if not overrides:
+    brought_in = opening_of(binary, runtime).brought_in
+    if brought_in is None:
         return None
-    variable = overrides[0].variable
-    library = overrides[0].file
+    variable = brought_in.variable
+    library = brought_in.file
     return Finding(
         status=REJECTED,
         code=codes.OTHER_LIBRARY_FIRST,
@@ -59,11 +34,11 @@ def check_first_library(binary: BinaryRecord, runtime: Runtime) -> Finding | Non
 
 def check_refused_library(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     """Is a file that the dynamic linker finds as a library none?"""
-    refused = _faults(binary, runtime, RefusedLibrary)
+    refused = opening_of(binary, runtime).refused
     if not refused:
         return None
-    file = refused[0].file
-    reason = refused[0].reason
+    file = refused[0].path
+    reason = refused[0].why
     return Finding(
         status=REJECTED,
         code=codes.LIBRARY_REFUSED,
@@ -76,12 +51,12 @@ def check_refused_library(binary: BinaryRecord, runtime: Runtime) -> Finding | N
 
 def check_symbol_versions(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     """Do the libraries define the symbol versions that are needed of them?"""
-    missing = _faults(binary, runtime, MissingSymbolVersion)
+    missing = opening_of(binary, runtime).versions
     if not missing:
         return None
     first = missing[0]
     version = first.version
-    needed_by = printable(first.file.name)
+    needed_by = printable(first.needed_by.name)
     library = printable(first.library)
     return Finding(
         status=REJECTED,
@@ -95,11 +70,12 @@ def check_symbol_versions(binary: BinaryRecord, runtime: Runtime) -> Finding | N
 
 def check_symbols_of_libraries(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     """Do the libraries that the binary needs find the symbols that they need themselves?"""
-    missing = _faults(binary, runtime, UndefinedSymbols)
-    if not missing:
+    opening = opening_of(binary, runtime)
+    needing = next((path for path in opening.symbols if path != opening.files[0]), None)
+    if needing is None:
         return None
-    library = printable(missing[0].file.name)
-    names = missing[0].names
+    library = printable(needing.name)
+    names = opening.symbols[needing]
     of_torch = [name for name in names if is_torch_symbol(name.encode())]
     why = f"{library}, which {binary.file} needs, needs {names[0][:200]}: nothing defines it"
     if of_torch and runtime.torch is not None:
@@ -119,13 +95,13 @@ def check_symbols_of_libraries(binary: BinaryRecord, runtime: Runtime) -> Findin
 
 def check_links_to_torch(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     """Does a file use symbols of a library of torch that it does not name?"""
-    unlinked = _faults(binary, runtime, NotLinked)
+    unlinked = opening_of(binary, runtime).not_linked
     if not unlinked or runtime.torch is None:
         return None
     first = unlinked[0]
-    libraries = [printable(fault.library.name) for fault in unlinked]
+    libraries = [printable(part.library.name) for part in unlinked]
     name = printable(first.file.name)
-    names = [symbol for fault in unlinked for symbol in fault.names]
+    names = [symbol for part in unlinked for symbol in part.names]
     return Finding(
         status=REJECTED,
         code=codes.NOT_LINKED,
@@ -139,10 +115,13 @@ def check_links_to_torch(binary: BinaryRecord, runtime: Runtime) -> Finding | No
 
 def check_executable_stack(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     """Does a file ask for an executable stack, which new versions of glibc refuse?"""
-    asking = _faults(binary, runtime, ExecutableStack)
-    if not asking or runtime.libc is None or runtime.libc[0] != "glibc":
+    opening = opening_of(binary, runtime)
+    if opening.executable_stack is not False:
+        return None  # the process has one, or it cannot be told
+    asking = (path for path, header in opening.new.items() if header.executable_stack is not False)
+    file = next(asking, None)
+    if file is None or runtime.libc is None or runtime.libc[0] != "glibc":
         return None
-    file = asking[0].file
     is_refused = runtime.libc[1] >= _GLIBC_KEEPS_THE_STACK
     name = printable(file.name)
     why = f"{name} asks for an executable stack"
@@ -163,17 +142,16 @@ def check_executable_stack(binary: BinaryRecord, runtime: Runtime) -> Finding | 
 
 def check_static_tls(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     """Is there room for thread-local storage that must lie in the static block?"""
-    found = _faults(binary, runtime, StaticTls)
-    if not found:
+    opening = opening_of(binary, runtime)
+    bytes_needed = sum(header.static_tls for header in opening.new.values())
+    bytes_left = opening.static_tls_left
+    if not bytes_needed or 2 * bytes_needed < bytes_left:
         return None
-    bytes_needed = found[0].needed
-    bytes_left = found[0].left
-    if 2 * bytes_needed < bytes_left:
-        return None
+    largest = max(opening.new, key=lambda path: opening.new[path].static_tls)
     status = NOTE
     if bytes_needed > bytes_left:
         status = REJECTED if bytes_needed > bytes_left + _STATIC_TLS_SLACK else UNKNOWN
-    name = printable(found[0].file.name)
+    name = printable(largest.name)
     tunable = f"glibc.rtld.optional_static_tls={2 * bytes_needed + 512}"
     return Finding(
         status=status,
@@ -185,16 +163,16 @@ def check_static_tls(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     )
 
 
-def _rule(dimension: str, code: codes.Code, check: Check, *others: codes.Code) -> Rule:
-    return Rule(dimension=dimension, codes=(code, *others), check=check, needs=(NEEDS_LINKS,))
+def _rule(rank: int, dimension: str, check: Check, *found: codes.Code) -> Rule:
+    return Rule(rank=rank, dimension=dimension, codes=found, check=check, needs=(NEEDS_LINKS,))
 
 
-FIRST_LIBRARY = _rule("libraries", codes.OTHER_LIBRARY_FIRST, check_first_library)
-REFUSED_LIBRARY = _rule("libraries", codes.LIBRARY_REFUSED, check_refused_library)
-SYMBOL_VERSIONS = _rule("symbol versions", codes.LIBRARY_VERSION, check_symbol_versions)
+FIRST_LIBRARY = _rule(400, "libraries", check_first_library, codes.OTHER_LIBRARY_FIRST)
+REFUSED_LIBRARY = _rule(630, "libraries", check_refused_library, codes.LIBRARY_REFUSED)
+SYMBOL_VERSIONS = _rule(650, "symbol versions", check_symbol_versions, codes.LIBRARY_VERSION)
 SYMBOLS_OF_LIBRARIES = _rule(
-    "symbols", codes.SYMBOL_MISSING, check_symbols_of_libraries, codes.TORCH_LACKS_SYMBOLS
+    660, "symbols", check_symbols_of_libraries, codes.SYMBOL_MISSING, codes.TORCH_LACKS_SYMBOLS
 )
-LINKS_TO_TORCH = _rule("torch symbols", codes.NOT_LINKED, check_links_to_torch)
-EXECUTABLE_STACK = _rule("executable stack", codes.EXECUTABLE_STACK, check_executable_stack)
-STATIC_TLS = _rule("static TLS", codes.STATIC_TLS, check_static_tls)
+LINKS_TO_TORCH = _rule(670, "torch symbols", check_links_to_torch, codes.NOT_LINKED)
+EXECUTABLE_STACK = _rule(680, "executable stack", check_executable_stack, codes.EXECUTABLE_STACK)
+STATIC_TLS = _rule(690, "static TLS", check_static_tls, codes.STATIC_TLS)

@@ -37,6 +37,7 @@ def check_miscompiled(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
 
 
 MISCOMPILED = Rule(
+    rank=530,
     dimension="GPU code",
     codes=(codes.MISCOMPILED_GPU_CODE,),
     check=check_miscompiled,

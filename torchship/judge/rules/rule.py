@@ -12,11 +12,17 @@ refuses it. It returns nothing only where another rule about the same facts says
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..project import Record
+from ..reading.elf import Header
 from ..records import NOT_LOOKED_AT, OK, BinaryRecord, Finding, Runtime
-from ..words.codes import Code
+from ..words.codes import Code, Message
+
+if TYPE_CHECKING:
+    from ..linking.process import Opening
 
 Check = Callable[[BinaryRecord, Runtime], "Finding | None"]
 
@@ -31,7 +37,7 @@ class Need(Record):
 #: What the dynamic linker finds, and what it minds.
 NEEDS_LINKS = Need(
     "what the dynamic linker would find",
-    lambda binary, runtime: str(binary.path) in runtime.link_faults,
+    lambda binary, runtime: str(binary.path) in runtime.openings,
 )
 NEEDS_SYMBOLS = Need(
     "the symbols that nothing defines",
@@ -39,6 +45,18 @@ NEEDS_SYMBOLS = Need(
 )
 NEEDS_DRIVER = Need("the driver", lambda _, runtime: runtime.gpu_probed)
 NEEDS_GPU = Need("the GPUs", lambda _, runtime: runtime.gpu_probed or bool(runtime.devices))
+
+
+def opening_of(binary: BinaryRecord, runtime: Runtime) -> Opening:
+    """What the dynamic linker would do with the object, for rules that need `NEEDS_LINKS`."""
+    return runtime.openings[str(binary.path)]
+
+
+def files_of(binary: BinaryRecord, runtime: Runtime) -> Mapping[Path, Header]:
+    """The headers of all files that an import would load; if they were not looked up, that of the
+    object alone. It may be loaded already, as by LD_PRELOAD."""
+    opening = runtime.openings.get(str(binary.path))
+    return {binary.path: binary.header} if opening is None else opening.new
 
 
 def has_gpu_code(binary: BinaryRecord) -> bool:
@@ -51,11 +69,18 @@ class Rule(Record, kw_only=True):
     The heading, the class of faults and what a finding means in a cache belong to its codes.
     """
 
+    #: Its place among the rules. The first rejection is the cause that a user reads, so the ranks
+    #: also order the causes: from 100 on the file, 200 the machine and its Python, 300 torch, 400
+    #: the system's libraries, 500 CUDA, 600 what the dynamic linker looks up, 900 mere evidence.
+    rank: int
     dimension: str  #: what is compared, for people alone: no program looks at it
     codes: tuple[Code, ...]  #: the kinds of its findings
     check: Check
+    messages: tuple[Message, ...] = ()  #: what the dynamic linker says, if messages.py has it not
     #: What must have been looked up. If it was not, the verdict says so; the check is not asked.
     needs: tuple[Need, ...] = ()
+    #: Whether it is asked all the same, since the object's own headers may tell (`files_of`).
+    asks_object: bool = False
     #: Which objects can have such a finding; None for all.
     concerns: Callable[[BinaryRecord], bool] | None = None
     ends: bool = False  #: whether nothing else is asked of an object that it does not accept

@@ -360,6 +360,7 @@ def check_vouched(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
 
 
 INSTALLED_TORCH = Rule(
+    rank=300,
     dimension="torch",
     codes=(
         codes.TORCH_MISSING,
@@ -371,6 +372,7 @@ INSTALLED_TORCH = Rule(
     check=check_installed_torch,
 )
 TORCH_VERSION = Rule(
+    rank=310,
     dimension="torch version",
     codes=(
         codes.OTHER_TORCH,
@@ -383,19 +385,22 @@ TORCH_VERSION = Rule(
     check=check_torch_version,
 )
 CXX_ABI = Rule(
+    rank=320,
     dimension="C++ ABI",
     codes=(codes.OTHER_CXX_ABI, codes.WRONG_CXX_FLAG, codes.CXX_ABI_UNKNOWN),
     check=check_cxx_abi,
 )
 REGISTRATION = Rule(
-    dimension="op registration", codes=(codes.REGISTERED_TWICE,), check=check_registration
+    rank=330, dimension="op registration", codes=(codes.REGISTERED_TWICE,), check=check_registration
 )
 TORCH_SYMBOLS = Rule(
+    rank=600,
     dimension="torch symbols",
     codes=(codes.TORCH_LACKS_SYMBOLS, codes.SYMBOLS_NOT_LOOKED_UP),
     check=check_torch_symbols,
 )
 VOUCHED = Rule(
+    rank=900,
     dimension="torch version",
     codes=(codes.VOUCHED, codes.TARGET_UNKNOWN, codes.MAYBE_OTHER_TORCH, codes.OTHER_TORCH),
     check=check_vouched,

@@ -7,8 +7,9 @@ never a finding. What was not looked up stays unknown, and the rules that need i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..budget import Budget, BudgetSpentError
 from ..machine import runtime_probe, torch_probe
@@ -19,15 +20,15 @@ from ..records import (
     NOWHERE,
     OK,
     BinaryRecord,
-    LinkFault,
-    NotLinked,
     Runtime,
     TorchInstall,
-    UndefinedSymbols,
 )
 from ..rules import RULES
 from ..rules.libraries import needs_cuda
 from ..text import printable
+
+if TYPE_CHECKING:
+    from ..linking.process import NotLinked, Opening
 
 #: Symbols of a missing GPU library say nothing about torch's version.
 _OF_DEVICES = r"cuda|CUDA|hip|HIP|xpu|XPU"
@@ -118,34 +119,36 @@ def _linked(binary: BinaryRecord, runtime: Runtime, opened: Path | None) -> Gath
         runtime = runtime._replace(
             libstdcxx=runtime_probe.defined_versions(links.libstdcxx, budget)
         )
-    unresolved = links.missing_symbols
-    if whole is not None and (links.missing_libraries or unresolved):
+    opening = links.opening
+    unresolved = opening.symbols.get(binary.path, ())
+    if whole is not None and (opening.missing or unresolved):
         # Also where the linker's answer stands: only here a damaged torch shows.
         of_torch = torch_probe.missing_symbols(binary, whole, budget)
-        if links.missing_libraries:
+        if opening.missing:
             unresolved = tuple(name for name in of_torch if not re.search(_OF_DEVICES, name))
-    faults = links.faults
-    if whole is not None and not links.missing_libraries:
-        unlinked = _unlinked(binary.path, unresolved, whole, budget)
-        in_torch = {name for fault in unlinked for name in fault.names}
+    if whole is not None and not opening.missing:
+        unlinked = _not_linked(binary.path, unresolved, whole, budget)
+        in_torch = {name for part in unlinked for name in part.names}
         unresolved = tuple(name for name in unresolved if name not in in_torch)
-        faults = (*unlinked, *_of_libraries(links.faults, whole, budget))
+        opening = _as_not_linked(opening, unlinked, whole, budget)
     key = str(binary.path)
     return Gathered(
         runtime=_with_symbols(binary, runtime, unresolved)._replace(
-            missing_libraries={**runtime.missing_libraries, key: links.missing_libraries},
-            link_faults={**runtime.link_faults, key: faults},
+            missing_libraries={**runtime.missing_libraries, key: opening.missing},
+            openings={**runtime.openings, key: opening},
         ),
-        missing_libraries=links.missing_libraries,
+        missing_libraries=opening.missing,
         package_libraries=tuple(links.package_libraries),
     )
 
 
-def _unlinked(
+def _not_linked(
     file: Path, symbols: Sequence[str], torch: TorchInstall, budget: Budget
 ) -> tuple[NotLinked, ...]:
     """For each library of torch, the symbols that it defines and that `file` does not find, since
     it does not name the library. Raises BudgetSpentError."""
+    from ..linking.process import NotLinked
+
     libraries = torch_probe.defining_libraries(symbols, torch, budget)
     names: dict[Path, list[str]] = {}
     for symbol, library in libraries.items():
@@ -156,15 +159,20 @@ def _unlinked(
     )
 
 
-def _of_libraries(
-    faults: Sequence[LinkFault], torch: TorchInstall, budget: Budget
-) -> Iterator[LinkFault]:
-    """The faults, where a library that needs only what torch has is not linked with it. Raises
-    BudgetSpentError."""
-    for fault in faults:
-        parts: tuple[LinkFault, ...] = (fault,)
-        if isinstance(fault, UndefinedSymbols):
-            unlinked = _unlinked(fault.file, fault.names, torch, budget)
-            if sum(len(part.names) for part in unlinked) == len(fault.names):
-                parts = unlinked
-        yield from parts
+def _as_not_linked(
+    opening: Opening, of_object: tuple[NotLinked, ...], torch: TorchInstall, budget: Budget
+) -> Opening:
+    """The opening, where a library that lacks only what torch has is not linked with torch, as the
+    object itself may be. Raises BudgetSpentError."""
+    not_linked = [*of_object]
+    symbols: dict[Path, tuple[str, ...]] = {}
+    for path, names in opening.symbols.items():
+        if path == opening.files[0]:
+            symbols[path] = names
+            continue
+        parts = _not_linked(path, names, torch, budget)
+        if sum(len(part.names) for part in parts) == len(names):
+            not_linked += parts
+        else:
+            symbols[path] = names
+    return opening._replace(symbols=symbols, not_linked=tuple(not_linked))

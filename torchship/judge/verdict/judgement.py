@@ -33,7 +33,8 @@ def judge(binary: BinaryRecord, runtime: Runtime) -> Verdict:
         if missing is not None:
             if rule.concerns is None or rule.concerns(binary):
                 unasked.setdefault(missing, []).append(rule)
-            continue
+            if not rule.asks_object:
+                continue
         finding = rule.ask(binary, runtime)
         if finding is None:
             continue

@@ -1,7 +1,7 @@
 """A stable code for each kind of finding; docs/fails/codes describes each.
 
-A rule may have a code of its own beside it, such as TD509; `rules.CODES` has them all, and the list
-in docs/fails/codes/index.md shows which number is free.
+A new rule has its code beside it, such as TD509, with the sentences of its page; `rules.CODES` has
+them all, and the list in docs/fails/codes/index.md shows which number is free.
 
 A code keeps its meaning for ever: workflows and allow-lists name it. A kind that is no longer
 found keeps its code, and no code is given twice.
@@ -13,6 +13,7 @@ packages around their binaries. TD8xx: compiling. TD9xx: the doctor itself.
 
 from __future__ import annotations
 
+from ..project import Record
 from . import faults
 from .faults import Fault
 
@@ -23,7 +24,8 @@ class Code(str):
     __slots__ = ("fault", "fix", "heading", "is_fatal_in_cache", "why")
     heading: str  #: of its page
     fault: Fault | None  #: one of `faults`
-    #: Whether an object in a cache of compiled code is of no use with such a finding.
+    #: Whether an object in a cache of compiled code is of no use with such a finding, so that the
+    #: doctor offers to delete it. Not unless a code says so: it may be of use to another Python.
     is_fatal_in_cache: bool
     #: The sentences of its page; "" where the doctor has them in meanings.json.
     why: str
@@ -46,6 +48,16 @@ class Code(str):
         self.why = why
         self.fix = fix
         return self
+
+
+class Message(Record):
+    """One kind of message that people see when an extension fails."""
+
+    example: str  #: as users see it; the heading of its row in docs/fails
+    code: Code
+    pattern: str  #: a regular expression that finds it in a line
+    #: One that must be found in another line, or in the same one; "" if the pattern says enough.
+    also: str = ""
 
 
 TORCH_MISSING = Code("TD101", "torch is not installed", fault=faults.TORCH_NOT_LOADED)
@@ -247,6 +259,8 @@ HIDDEN_COPY = Code("TD709", "A copy of the package that Python never imports")
 WRITTEN_FOR_ANOTHER_TORCH = Code("TD710", "The package's Python was written for another torch")
 OPTIONAL_PART = Code("TD711", "A part of the package does not work here, and is optional")
 NAME_ALONE = Code("TD712", "A placeholder, or another project of that name")
+PYTHON_TOLD = Code("TD713", "A variable makes Python run the package otherwise than it is written")
+CLASH = Code("TD714", "Two packages work alone, and not both in one process")
 
 NVCC_MISMATCH = Code("TD801", "nvcc's CUDA version differs from torch's")
 NO_TOOLKIT = Code("TD802", "No CUDA toolkit was found")
@@ -273,6 +287,17 @@ RUN_LATER: frozenset[Code] = frozenset(
         TORCH_LACKS_GPU,
         MISCOMPILED_GPU_CODE,
         NUMPY_1_TORCH,
+    }
+)
+
+#: Notes with these codes say on what an acceptance rests. Who sees an object work need not know it.
+GROUNDS: frozenset[Code] = frozenset(
+    {
+        VOUCHED,
+        SAME_LAYOUT,
+        LOADED_BY_PYTHON,
+        LIBSTDCXX_UNKNOWN,
+        DRIVER_NEWER_THAN_TORCH,
     }
 )
 

@@ -1,7 +1,7 @@
 """The messages that people see when an extension fails, and the code of what each means.
 
 The one table for the loader, which names the class of a fault, and for the doctor, which explains
-what somebody pasted.
+what somebody pasted. The messages of a rule with a code of its own are in its record.
 """
 
 from __future__ import annotations
@@ -10,25 +10,15 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 
-from ..project import Record
+from ..rules import RULES
 from . import codes, faults
-from .codes import Code
+from .codes import Code, Message
 from .faults import Fault
 
 #: Of a message or a log: more is cut.
 MAX_INPUT = 1 << 20
 #: Of one line, so that no pattern looks for long at a hostile one.
 MAX_LINE = 4000
-
-
-class Message(Record):
-    """One kind of message."""
-
-    example: str  #: as users see it; the heading of its row in docs/fails
-    code: Code
-    pattern: str  #: a regular expression that finds it in a line
-    #: One that must be found in another line, or in the same one; "" if the pattern says enough.
-    also: str = ""
 
 
 _SYMBOL = r"(?:undefined symbol: |symbol )(?P<symbol>[\w$@.]{1,1000})"
@@ -50,6 +40,7 @@ _OF_NVIDIA = r"\blib(?:cu\w+|nccl|nv\w+)(?:-[0-9a-f]{8})?\.so[.\d]*"
 
 #: The first that is found in any line counts, so the ones that say most come first.
 MESSAGES: tuple[Message, ...] = (
+    *(message for rule in RULES for message in rule.messages),
     # What the dynamic linker says of symbols. `code_of_symbol` tells those of torch apart.
     Message(
         "libtorch_cuda.so: undefined symbol: ncclCommRegister",
@@ -329,6 +320,11 @@ MESSAGES: tuple[Message, ...] = (
         codes.TORCH_SHADOWED,
         r"No module named 'torch\._C'|'torch' is not a package|partially initialized module 'torch'"
         r"|module 'torch' has no attribute '(Tensor|nn|__version__|cuda)'",
+    ),
+    Message(
+        "cannot import name 'transforms' from 'torchvision' (unknown location)",
+        codes.FILE_OF_ANOTHER_BUILD,
+        r"cannot import name '\w+' from '[\w.]+' \(unknown location\)",
     ),
     Message(
         "module 'torch' has no attribute 'int1'",

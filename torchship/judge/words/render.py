@@ -25,6 +25,7 @@ from ..records import (
 from ..rules.cuda import driver_cuda
 from ..text import printable
 from ..verdict.selection import Selection
+from . import codes
 
 MARKS = {OK: "ok", NOTE: "note", REJECTED: "NO", UNKNOWN: "?", NOT_LOOKED_AT: "-"}
 _LEAST_WIDTH, _MOST_WIDTH = 60, 100
@@ -187,11 +188,17 @@ def selection_table(selection: Selection) -> str:
     return table(("binary", "result", "why"), rows)
 
 
+def notes_of(verdict: Verdict) -> tuple[Finding, ...]:
+    """What people should know of an object though it works."""
+    notes = (f for f in verdict.findings if f.status == NOTE and f.why)
+    return tuple(finding for finding in notes if finding.code not in codes.GROUNDS)
+
+
 def summary(verdict: Verdict) -> str:
     """The remarks of an accepted verdict; without remarks, a description of the binary."""
-    notes = [finding.why for finding in verdict.findings if finding.status == NOTE and finding.why]
-    if notes:
-        return "; ".join(notes)
+    remarks = [f"{f.why} ({f.code})" for f in verdict.findings if f.status == NOTE and f.why]
+    if remarks:
+        return "; ".join(remarks)
     record = verdict.binary.record
     if record is None:
         return "nothing speaks against it"
@@ -239,5 +246,8 @@ def verdict_text(verdict: Verdict) -> str:
     if not verdict.accepted:
         lines.append(cause_text(verdict.cause))
     else:
-        lines += [f"note: {shorten(f.why)}" for f in verdict.findings if f.status == NOTE and f.why]
+        for finding in verdict.findings:
+            if finding.status == NOTE and finding.why:
+                lines.append(f"note: {shorten(finding.why)} ({finding.code})")
+                lines += [f"      to fix: {shorten(str(finding.fix))}"] * bool(finding.fix)
     return "\n".join(lines)

@@ -186,6 +186,7 @@ def _parts(settings: Settings) -> Iterator[tuple[Path, Part]]:
     yield Path("README.md"), Part("support-table", support_table.brief(matrix))
     yield Path("docs/ship/release.md"), Part("glibc", floors(matrix))
     yield Path("docs/ship/costs.md"), Part("costs", f"\n{support_table.costs(matrix)}\n\n")
+    yield Path("docs/ship/stable-abi.md"), Part("abis", f"\n{support_table.abis(matrix)}\n\n")
     if not (settings.repo / SUPPORT_PAGE).exists():
         return
     for name in matrix.platforms:

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from ...judge.reading.layouts import HARMLESS, LAYOUTS
 from .evidence import Environment, Evidence, results_of
 from .platforms import FIRST
-from .schema import Matrix
+from .schema import Matrix, pair
 
 WORDS = {"ran": "ran", "unsupported": "no"}
 LEGEND = {
@@ -175,3 +176,22 @@ def costs(matrix: Matrix) -> str:
     }
     rows = [row(what, str(count)) for what, count in counts.items()]
     return "\n".join([row("what", "how many"), "|---" * 2 + "|", *rows])
+
+
+def abis(matrix: Matrix) -> str:
+    """What changes from one torch to the next, and which glue serves each."""
+    head = ("torch", "C++ ABI, PyPI", "conda-forge", "CUDA of PyPI's build", "class layout", "glue")
+    lines = [row(*head), "|---" * len(head) + "|"]
+    layouts: list[dict[str, int]] = []
+    for minor, torch in matrix.torch.items():
+        layout = LAYOUTS.get(pair(minor))
+        number = "not measured"
+        if layout is not None:
+            counting = {field: value for field, value in layout.items() if field not in HARMLESS}
+            layouts += [counting] * (counting not in layouts)
+            number = str(1 + layouts.index(counting))
+        cuda = torch.cuda.version if torch.cuda else "none"
+        lines.append(
+            row(minor, torch.abi.pypi, torch.abi.conda, cuda, number, _glue(matrix, minor))
+        )
+    return "\n".join(lines)

@@ -127,7 +127,8 @@ def show_plan(plan: Plan, skipped: Mapping[str, str], console: Console) -> None:
     done = unchanged(list(plan.tasks.values()), plan.settings)
     for task in plan.tasks.values():
         state = Status.UNCHANGED.value if task.name in done else "to make"
-        console.print(f"{task.name:44} {state:12} for {', '.join(task.cells)}", markup=False)
+        use = f"for {', '.join(task.cells) or 'all of them'}"
+        console.print(f"{task.name:44} {state:12} {use}", markup=False)
     for name, reason in plan.absent.items():
         console.print(f"{name:44} {'not planned':12} {reason}", markup=False, soft_wrap=True)
     for name, reason in skipped.items():
