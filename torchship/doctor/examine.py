@@ -477,7 +477,7 @@ class _Examination:
             return row
         fix = row.finding.fix
         trial = Trial(module, self.eyes.python)
-        tried = Tried(why_not="the fix is no command")
+        tried = Tried(why_not="the fix is not a command")
         if fix.command:
             tried = trial.of_command(fix.command)
         if tried.mends or not fix.releases_of:

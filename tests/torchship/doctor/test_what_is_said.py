@@ -77,7 +77,7 @@ def test_why_a_fix_cannot_be_tried_is_what_the_installer_says(tmp_path: Path) ->
     ("source", "why"),
     [
         ("raise RuntimeError('built for torch==2.9.1')", "would install torch, which is too large"),
-        ("raise RuntimeError('no idea')", "the fix is no command"),
+        ("raise RuntimeError('no idea')", "the fix is not a command"),
     ],
 )
 def test_why_a_fix_is_not_tried_at_all_is_said(tmp_path: Path, source: str, why: str) -> None:
