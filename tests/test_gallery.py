@@ -16,7 +16,7 @@ MARKS = {
     "digits": (pytest.mark.slow,),
     "broken-import": (pytest.mark.slow,),
     # It compiles an extension of torch's, for most of a minute.
-    "tutorial": (pytest.mark.slow,),
+    "tutorial": (pytest.mark.rehearsal,),
     # It downloads torch and torchvision into an environment of its own.
     "torchvision": (pytest.mark.slow, pytest.mark.network),
 }

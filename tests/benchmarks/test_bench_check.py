@@ -18,18 +18,17 @@ from benchmarks.schema import Size
 
 STEP = Size(5, 3, 7)
 SEQUENCE = Size(3, 2, 5, 6)
-#: What a compiler takes a minute or more for is looked at before a release.
-SLOW_TO_BUILD = {
-    "cpp": pytest.mark.rehearsal,
-    "cuda": pytest.mark.rehearsal,
-    "compile": pytest.mark.slow,
-    "compile-loop": pytest.mark.slow,
-}
+#: What needs a compiler is looked at before a release: the check stands before every figure.
+COMPILED = ("cpp", "cuda", "compile", "compile-loop")
+
+
+def marks(name: str) -> tuple[pytest.MarkDecorator, ...]:
+    return (pytest.mark.rehearsal,) if name in COMPILED else ()
 
 
 def names(contenders: dict[str, Callable[..., Cell]]) -> list[object]:
     """Those that need a compiler have a marker; the others run at once."""
-    return [pytest.param(name, marks=SLOW_TO_BUILD.get(name, ())) for name in contenders]
+    return [pytest.param(name, marks=marks(name)) for name in contenders]
 
 
 def built(builder: Callable[[Request], Cell], request: Request) -> Cell:
@@ -45,11 +44,11 @@ CASES = [
         name,
         dtype,
         id=f"{name}-{dtype}",
-        marks=SLOW_TO_BUILD.get(name, ()),
+        marks=marks(name),
     )
     for name in CELLS
     for dtype in (torch.float64, torch.float32)
-    if dtype is torch.float64 or name not in SLOW_TO_BUILD
+    if dtype is torch.float64 or name not in COMPILED
 ]
 
 

@@ -1,4 +1,4 @@
-"""Threads share the op, the loader and one local build."""
+"""Threads share the op and the loader."""
 
 from __future__ import annotations
 
@@ -15,13 +15,8 @@ THREADS = Path(__file__).with_name("threads_program.py")
 
 
 @pytest.mark.slow
-def test_sixteen_threads_share_the_op_the_loader_and_one_build(tmp_path: Path) -> None:
-    cache_folder = tmp_path / "cache"
-    env = environment(
-        LLTM_CONDA_CACHE=str(cache_folder),
-        PYTHONPATH=str(PACKAGE.parent),
-        DEBUG="1",
-        FORCE_CUDA="0",
-    )
-    output = run(sys.executable, "-P", THREADS, cache_folder, cwd=tmp_path, env=env).good()
-    assert output.splitlines()[-2:] == ["compiled 1", "failures 0"], output
+def test_twelve_threads_share_the_op_and_the_loader(tmp_path: Path) -> None:
+    """torchship/builder/test_build_local.py has threads that share a local build."""
+    env = environment(LLTM_CONDA_CACHE=str(tmp_path / "cache"), PYTHONPATH=str(PACKAGE.parent))
+    output = run(sys.executable, "-P", THREADS, cwd=tmp_path, env=env).good()
+    assert output.splitlines()[-1] == "failures 0", output

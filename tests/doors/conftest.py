@@ -64,7 +64,12 @@ def open_door(tmp_path_factory: pytest.TempPathFactory, forked: Forks) -> OpenDo
         glue = installed / "lib" / file_name(name)
         if not glue.is_file():
             request = BuildRequest(
-                project=PROJECT, out_dir=root / "build", glue=str(name), torch=facts, kernels=()
+                project=PROJECT,
+                out_dir=root / "build",
+                glue=str(name),
+                torch=facts,
+                kernels=(),
+                env={**os.environ, "DEBUG": "1"},  # the kernels compute, not the glue
             )
             execute(plan(request), root / "build", jobs=2, log=lambda line: None)
             glue = root / "build" / glue.name

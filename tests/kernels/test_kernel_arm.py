@@ -106,7 +106,7 @@ def test_a_register_is_converted_by_one_instruction(
     assert block == ["ldr", instruction, "str", "ret"]
 
 
-@pytest.mark.slow
+@pytest.mark.rehearsal
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="no nvcc on PATH")
 def test_the_device_code_is_that_of_x86(tmp_path: Path) -> None:
     """The same ptxas makes the same bytes, whatever compiles the host's part."""

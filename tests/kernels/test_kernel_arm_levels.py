@@ -34,7 +34,7 @@ pytestmark = [
 
 def compiled(compiler: str, folder: Path, *kernels: str | Path) -> Path:
     program = folder / "run_levels"
-    command = [compiler, "-std=c++17", "-O2", "-Wno-psabi", *INCLUDES]
+    command = [compiler, "-std=c++17", "-O1", "-Wno-psabi", *INCLUDES]
     subprocess.run([*command, DRIVER, *kernels, "-o", program], check=True)
     return program
 

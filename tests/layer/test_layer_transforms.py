@@ -85,7 +85,7 @@ frozen_or_trained = pytest.mark.parametrize("trained", [False, True], ids=["froz
 def make(module, device, *, trained: bool, lanes: bool) -> tuple[nn.Module, Tensor]:
     torch.manual_seed(0)
     instance = module(2, 3, device=device, dtype=torch.float64).requires_grad_(trained)
-    shape = (2, 2) if module is LLTM else (3, 2, 2)
+    shape = (2, 2) if module is LLTM else (2, 2, 2)
     if lanes:
         shape = (4, *shape)
     return instance, torch.randn(shape, device=device, dtype=torch.float64)

@@ -172,24 +172,3 @@ def test_the_digits_were_learned() -> None:
     )
     assert facts["held_out_accuracy"] >= 0.95
     assert facts["held_out_images"] > 300
-
-
-@pytest.mark.slow
-def test_the_sdist_installs_and_runs(tmp_path) -> None:
-    """Compiled anew by pip, against the torch of the environment that runs the tests."""
-    sdist = newest(SETTINGS.dist, "lltm-*.tar.gz")
-    target = tmp_path / "site"
-    pip = ["-m", "pip", "install", "--no-deps", "--no-build-isolation", "--no-index"]
-    run(Path(sys.executable), *pip, "--target", target, sdist, cwd=tmp_path, DEBUG="1")  # quicker
-    out = run(Path(sys.executable), SMOKE, cwd=tmp_path, PYTHONPATH=str(target))
-    assert "0 failed" in out
-
-
-@pytest.mark.slow
-def test_a_second_run_with_nothing_changed_does_nothing() -> None:
-    newest(SETTINGS.thin_wheels, "lltm-*+stable.cpu-*.whl")
-    command = [str(REPO / "scripts" / "build_all.sh"), "stable210-cpu", "--channel", "bootstrap"]
-    subprocess.run(command, check=True, capture_output=True)
-    process = subprocess.run(command, check=True, capture_output=True, text=True)
-    lines = [line for line in process.stdout.splitlines() if line.startswith("[")]
-    assert len(lines) >= 10 and all("unchanged" in line for line in lines)

@@ -116,7 +116,8 @@ def test_the_command_of_the_page_makes_its_project(tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
     checkout.mkdir()
     page = (REPO / "docs" / "ship" / "own-op.md").read_text(encoding="utf-8")
-    (command,) = re.findall(r"^python -m torchship (new .*)$", page, re.MULTILINE)
+    commands = page.replace("\\\n", "")  # which continues a line
+    (command,) = re.findall(r"^python -m torchship (new .*)$", commands, re.MULTILINE)
     result = torchship(*shlex.split(command), cwd=checkout)
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "my-scale" / "build_matrix.yaml").is_file()

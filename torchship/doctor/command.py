@@ -25,7 +25,7 @@ from ..judge.reading.layouts import LAYOUTS
 from ..judge.records import Finding, Runtime, TorchInstall, dotted, parse_minor
 from ..judge.rules import CODES
 from ..judge.target import Interpreter, Target
-from ..judge.text import printable
+from ..judge.text import printable, quoted
 from ..judge.words import render
 from . import examine, grammar, run_command
 from .clash import find_clash
@@ -70,7 +70,7 @@ def program_of(project: Project) -> str:
     if called.name == "__main__.py":
         return f"python -m {__package__}"
     if called.suffix == ".pyz":
-        return f"python {called.name}"
+        return f"python {quoted(called)}"
     return "torchship doctor" if called.name == "torchship" else "torch-doctor"
 
 
@@ -93,7 +93,7 @@ class _Doctor:
             target = Target(self._python(where.python))
             return self._of_target(request, where, target)
         except (UsageError, TorchNotFoundError, InterpreterError) as error:
-            print(render.shorten(str(error), target.prefix), file=sys.stderr)
+            print(render.shorten_home(str(error)), file=sys.stderr)
             return 2
 
     def _of_target(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -32,6 +31,7 @@ from ..judge.records import (
     Runtime,
     Verdict,
 )
+from ..judge.target import Target
 from ..judge.text import is_file, printable
 from ..judge.verdict.judgement import cannot_be_told
 from ..judge.words import codes, messages
@@ -41,7 +41,8 @@ from .decide import FAILS, REMARK, Decider, Decision, decision_by_reading
 from .environment import standards
 from .environment.catalog import Catalog, with_module
 from .environment.families import families, of_other_cudas
-from .environment.installed import Distribution, installed, module_at
+from .environment.installed import Distribution, installed, module_at, site_folders
+from .environment.leftover import leftover, leftovers
 from .environment.owner import distributions, find_owner
 from .environment.reached import Reached, reach_of, sort_out
 from .environment.standards import normal
@@ -51,10 +52,11 @@ from .environment.targets import (
     exists,
     find_files,
     is_module,
-    site_folders,
 )
+from .fixes.mending import install_torch
 from .fixes.searching import find_release
-from .fixes.trying import Trial
+from .fixes.trying import Trial, Tried
+from .looking import progress
 from .looking.look import Subject, find, jobs_here, look
 from .looking.processes import Python
 from .looking.seen import Looked, Seen
@@ -62,6 +64,8 @@ from .looking.subjects import Subjects, subjects_of
 from .reasons import damaged, explain
 from .reasons.case import Case
 from .reasons.hidden import behind, empty_in_front, torch_is_hidden
+from .reasons.leftover import folder_is_left_over, of_leftover
+from .reasons.other_torch import with_pin
 from .reasons.pasted import seen_in
 from .report import allowances, report, rows
 from .spares import pass_over_spares
@@ -92,6 +96,8 @@ def examine(request: Request, runtime: Runtime) -> report.Report:
             f"the metadata of this environment cannot be read: it takes {error}. "
             "Name one package or one file."
         ) from None
+    finally:
+        progress.clear()
 
 
 def _examine(request: Request, runtime: Runtime) -> report.Report:
@@ -101,6 +107,8 @@ def _examine(request: Request, runtime: Runtime) -> report.Report:
     entries = allowances.read(request.allow_list) if request.allow_list else []
     files = list(dict.fromkeys(find_files(target, [*request.names], runtime.torch)))
     distributions = [*installed(target, site_folders(target)).values()]
+    left = _left_over(request, target)
+    files = [file for file in files if not any(folder in file.parents for folder in left)]
     eyes = _Eyes(request, runtime)
     reached = eyes.find(files)
     more = max(0, len(reached.files) - _EXTENSIONS)
@@ -111,11 +119,14 @@ def _examine(request: Request, runtime: Runtime) -> report.Report:
         request, runtime, distributions=distributions, binaries=binaries, eyes=eyes
     )
     of_objects, notices = examination.results()
+    notices += [rows.notice(of_leftover(one, runtime), one, package=one.name) for one in left]
     notices += packages.hidden_notices(site_folders(target), request.names, runtime, reached.hidden)
     if not request.names:
         with suppress(RuntimeError):  # there is no home folder
             folders = caches.find(os.environ, Path.home())
             notices += caches.notices(folders, runtime)
+    if request.is_trying:
+        of_objects, notices = _with_untried(of_objects), _with_untried(notices)
     judged = [*of_objects, *notices]
     if request.allow_list:
         notices += allowances.stale(entries, judged, request.allow_list)
@@ -124,13 +135,32 @@ def _examine(request: Request, runtime: Runtime) -> report.Report:
         extensions=tuple(allowances.apply(entries, of_objects)),
         notices=tuple(allowances.apply(entries, notices)),
         other_torches=other_installs(runtime.torch, target.search_path()),
-        files=len(reached.files),
+        files=len(binaries),
         seconds=time.monotonic() - start,
         program=request.program,
         looked=examination.looked,
         is_looking=examination.looked is not None,
         why_not_looked=eyes.why_not,
+        fix=install_torch(runtime) if runtime.torch is None and not judged else NO_FIX,
     )
+
+
+def _with_untried(judged: Iterable[rows.Row]) -> list[rows.Row]:
+    """The rows, of which those that fail and were not tried say why."""
+    return [
+        row._replace(why_not_tried="only the fix of a package's own import is tried")
+        if row.is_failure and row.mends is None and row.tries is None and not row.why_not_tried
+        else row
+        for row in judged
+    ]
+
+
+def _left_over(request: Request, target: Target) -> list[Path]:
+    """The folders of removed packages, of those that the user names or of all."""
+    if not request.names:
+        return [folder for _, folder in leftovers(target)]
+    named = (leftover(target, name) for name in request.names if os.sep not in name)
+    return [folder for folder in named if folder is not None]
 
 
 def reason_of_pasted(content: str, runtime: Runtime) -> Finding | None:
@@ -152,7 +182,7 @@ def reason_of_pasted(content: str, runtime: Runtime) -> Finding | None:
         of_torch=torch_loading.judge_torch(runtime),
     )
     if not any(case.catalog.of_file(frame.file) for frame in case.frames()):
-        return damaged.files_are_damaged(case)
+        return damaged.files_are_damaged(case) or folder_is_left_over(case)
     finding = explain(case)
     return None if finding.code in _NO_REASON and not finding.fix.command else finding
 
@@ -333,11 +363,25 @@ class _Examination:
         torch_row = self._of_torch()
         if torch_row is not None:
             (of_objects if torch_row.is_failure else notices).insert(0, torch_row)
+        if self.runtime.torch is None:
+            of_objects = self._with_one_torch(of_objects)
         return of_objects, notices
+
+    def _with_one_torch(self, of_objects: Sequence[rows.Row]) -> list[rows.Row]:
+        """The rows, in which the fix of a missing torch is one and the same."""
+        owners = (find_owner(self.runtime.target, binary.path) for binary in self.binaries)
+        built_for = {owner.built_for[0][0] for owner in owners if owner and owner.built_for}
+        fix = install_torch(self.runtime, built_for)
+        return [
+            row._replace(finding=row.finding._replace(fix=fix))
+            if row.finding is not None and row.code == codes.TORCH_MISSING
+            else row
+            for row in of_objects
+        ]
 
     def _judge(self) -> Iterator[Verdict]:
         for number, binary in enumerate(self.binaries, 1):
-            _show_progress(number, len(self.binaries))
+            progress.show(f"reading {number} of {len(self.binaries)} files")
             try:
                 self.runtime.target.budget.check_time()
             except BudgetSpentError as error:
@@ -358,7 +402,8 @@ class _Examination:
         self, seen: Seen, package: Distribution | None, parts: dict[Path, Seen]
     ) -> Finding:
         """The reason for what was seen."""
-        return explain(self._case(seen, package, parts))
+        case = self._case(seen, package, parts)
+        return with_pin(explain(case), case)
 
     def _explain_hidden(self, path: Path, package: Seen) -> Finding:
         """Why a file is not reached, though nothing serves in its place."""
@@ -382,6 +427,7 @@ class _Examination:
 
     def _of_packages(self, decisions: Sequence[Decision]) -> Iterator[rows.Row]:
         """A row for each package whose import failed, or works only in its own way."""
+        with_objects = {self.subjects.module_of.get(one.path) for one in decisions}
         for module, seen in self.looked.packages.items() if self.looked else ():
             package = self.subjects.packages.get(module)
             place = package.place if package else Path(module)
@@ -390,10 +436,12 @@ class _Examination:
             if seen.works and package is not None and (row := self._of_empty(seen, package)):
                 yield row
                 continue
-            if seen.works and package is not None and self._is_behind(seen, package):
+            if seen.works and self._is_of_another_file(seen, package):
                 instead = module_at(Path(seen.file))
                 yield rows.notice(_hidden(instead), place, package=name, version=version)
             if seen.works and not seen.needs_torch_first:
+                if module not in with_objects and not self._is_of_another_file(seen, package):
+                    yield rows.imported(seen, place, package=name, version=version)
                 continue
             if seen.works:
                 finding = _torch_first(module, seen, self._case(seen, package, {}))
@@ -409,6 +457,9 @@ class _Examination:
             row = rows.notice(finding, place, package=name, version=version)
             row = row._replace(seen=seen, decided_by="look")
             yield row if seen.works else self._tried_beside(row, module)
+
+    def _is_of_another_file(self, seen: Seen, package: Distribution | None) -> bool:
+        return package is not None and self._is_behind(seen, package)
 
     def _of_empty(self, seen: Seen, package: Distribution) -> rows.Row | None:
         """A row on a package for which Python takes a folder without code, such as a build leaves
@@ -426,12 +477,15 @@ class _Examination:
             return row
         fix = row.finding.fix
         trial = Trial(module, self.eyes.python)
-        mends = trial.mends(fix.command) if fix.command else None
-        if mends or not fix.releases_of:
-            return row._replace(mends=mends)
+        tried = Tried(why_not="the fix is not a command")
+        if fix.command:
+            tried = trial.of_command(fix.command)
+        if tried.mends or not fix.releases_of:
+            return row._replace(mends=tried.mends, why_not_tried=tried.why_not)
         found = find_release(fix, trial, self.catalog, self.runtime)
         if found.fix is None:
-            return row._replace(mends=mends, tries=found.tries)
+            why_not = tried.why_not if fix.command else ""
+            return row._replace(mends=tried.mends, tries=found.tries, why_not_tried=why_not)
         return row._replace(
             finding=row.finding._replace(fix=found.fix), mends=True, tries=found.tries
         )
@@ -485,7 +539,7 @@ class _Examination:
         is_hidden = of_import is not None and of_import.status == REJECTED
         if seen is not None and (not seen.works or is_hidden):
             finding = self.runtime.torch_import or self._explain(seen, None, {})
-            if torch is None and not self.request.names and not self.binaries:
+            if torch is None and not self.request.names and not self.subjects.subjects:
                 return None  # nothing here has to do with torch
             row = rows.notice(finding, place, package="torch", version=version)
             return row._replace(seen=seen, decided_by="look")
@@ -584,9 +638,3 @@ def _to_judge(files: Iterable[Path], runtime: Runtime, wanted: _Filter) -> Itera
             continue
         if wanted.takes(binary, runtime, is_only_one=len(paths) == 1):
             yield binary
-
-
-def _show_progress(number: int, count: int) -> None:
-    if sys.stderr.isatty() and (number % 20 == 0 or number == count):
-        end = "\n" if number == count else "\r"
-        print(f"looked at {number} of {count} files", end=end, file=sys.stderr, flush=True)

@@ -220,7 +220,7 @@ class _Maker:
             self._report.carried(f"url {origin}", "git's origin", f"{MATRIX}: project: url")
             return origin
         if not re.fullmatch(r"https://[^\s/]+(/[^\s/]+)*", url):
-            why = "it is no https address" if url else "there is none"
+            why = "it is not an https address" if url else "there is none"
             what = f"url {url}".strip()
             self._report.left(what, self._place, f"{why}; write that of the repository")
             return f"https://example.org/{distribution}"

@@ -181,6 +181,10 @@ def _importable(tools: Path, root: Path) -> Path:
     for target in targets:
         with suppress(FileExistsError):
             (folder / target.name).symlink_to(target)
+    # The workflows of a project find it as build/tools/path.
+    link = tools / f"path-{os.getpid()}"
+    link.symlink_to(folder.name)
+    link.replace(tools / "path")
     return folder / _TORCHSHIP.name
 
 

@@ -263,13 +263,38 @@ def test_an_installation_without_sources_says_what_to_install(
         local_build.build(project, find_torch())
 
 
+BY_THREADS = """
+import threading
+from tiny_client._project import PROJECT
+from tiny_client.engine.judge import find_torch
+from tiny_client.engine.runtime import local_build
+
+start = threading.Barrier(4)
+
+def build():
+    start.wait()
+    local_build.build(PROJECT, find_torch())
+
+threads = [threading.Thread(target=build) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
 @pytest.mark.slow
-def test_eight_processes_on_a_cold_cache_compile_once(env: dict[str, str], tmp_path: Path) -> None:
-    env = {**env, "DEBUG": "1", "CXX": "c++"}
+def test_threads_and_processes_on_a_cold_cache_compile_once(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    env = {**env, "DEBUG": "1", "CXX": "c++", "TINY_LOAD": "0"}
+    by_threads = [sys.executable, "-P", "-c", BY_THREADS]
     builds = [
-        subprocess.Popen(command(), cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
-        for _ in range(8)
+        subprocess.Popen(words, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
+        for words in [command()] * 4 + [by_threads] * 2
     ]
     outputs = [build.communicate(timeout=900)[0] for build in builds]
-    assert [build.returncode for build in builds] == [0] * 8
-    assert sum("\nbuilt " in output for output in outputs) == 1
+    assert [build.returncode for build in builds] == [0] * len(builds)
+    lines = [line for output in outputs for line in output.splitlines()]
+    assert sum(line.startswith("built already") for line in lines) == 4 + 2 * 4 - 1
+    assert sum(line.startswith(("built stable", "built aten")) for line in lines) == 1

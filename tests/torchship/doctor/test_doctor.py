@@ -110,7 +110,7 @@ def test_the_table_names_package_state_and_cure(doctor: Doctor) -> None:
     out = doctor().stdout
     assert "good 1.0" in out
     assert "does not work" in out
-    assert "to fix broken 1.0:" in out
+    assert "  to fix:  " in out
     assert "nothing found by reading: 1, not working: 1, cannot be told: 1" in out
 
 
@@ -238,7 +238,7 @@ def test_what_this_user_must_not_read_is_said_to_be_that(doctor: Doctor, site: P
             folder.chmod(folder.stat().st_mode | 0o005)
     process = doctor("site/good/_C.so", nobody=True)
     assert "is not readable by this user" in " ".join(process.stdout.split())
-    assert "to fix good 1.0: chmod a+r " in process.stdout
+    assert "to fix:  chmod a+r " in process.stdout
     for arguments in (["site/shut"], ["site/shut/x.so"], ["--torch", "site/shut/x"]):
         process = doctor(*arguments, nobody=True)
         assert process.returncode == 2
@@ -277,7 +277,7 @@ def test_two_hundred_extensions_take_at_most_twenty_seconds(doctor: Doctor, site
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert "203 files" in process.stdout
-    assert re.search(r"204 files read in [0-9.]+ s", process.stdout)
+    assert re.search(r"203 files read in [0-9.]+ s", process.stdout)
     assert seconds < 10  # of the 20 that are promised, since machines differ
 
 

@@ -238,7 +238,8 @@ def test_only_commands_that_install_packages_are_tried(
     env: LookedEnvironment, command: str
 ) -> None:
     trial = trying.Trial("json", Python(executable=str(env.python)))
-    assert trial.mends(command) is None
+    tried = trial.of_command(command)
+    assert tried.mends is None and tried.why_not
 
 
 def test_a_traceback_of_this_environment_is_explained_by_the_same_reasons(

@@ -109,6 +109,35 @@ def test_the_release_for_this_torch_replaces_one_for_another(place: SickEnvironm
     assert place.installed_version("torch") == "2.9.1+cpu"
 
 
+@pytest.mark.parametrize("gone", ["_C.so", "_C.so image.so"])
+@pytest.mark.parametrize(
+    ("here", "back"), [("0.28.0", "0.28.0+cpu"), ("0.28.0+cu130", "0.28.0+cpu"), ("0.24.0", "0.28")]
+)
+def test_a_file_that_is_gone_comes_back_in_a_build_for_this_torch(
+    place: SickEnvironment, here: str, back: str, gone: str
+) -> None:
+    """The build that was installed would be refused, since it is for CUDA or for another torch."""
+    place.publish_torch("2.13.0+cpu", [ADD])
+    for version in ("0.24.0", "0.28.0", "0.28.0+cu130", "0.28.0+cpu"):
+        files: dict[str, Path | str] = {
+            "torchvision/_C.so": place.make_extension(version, [ADD], defined=["PyInit__C"]),
+            "torchvision/image.so": place.make_extension(version, [ADD]),
+            "torchvision/__init__.py": "import torch\nfrom torchvision import _C\n",
+        }
+        place.publish_wheel("torchvision", version, files)
+    place.install("torch", f"torchvision=={here}")
+    for name in gone.split():
+        (place.site / "torchvision" / name).unlink()
+    ask = "python -m torchship.doctor --json torchvision || true"
+    report = json.loads(place.type(ask, PYTHONPATH=f"{REPO}:{packaging_alone()}"))
+    (cause,) = [row["cause"] for row in report["notices"] if row["state"] == "fails"]
+    assert cause["code"] == "TD204"
+    assert "--index-url https://download.pytorch.org/whl/cpu " in cause["command"]
+    place.type(cause["command"])
+    assert place.installed_version("torchvision").startswith(back)
+    assert (place.site / "torchvision" / "_C.so").exists()
+
+
 @carries_out(fixes.Kind.FIT_TORCH)
 @pytest.mark.parametrize("source", ["its metadata", "its symbols"])
 def test_the_torch_that_a_package_was_built_for_mends_it(

@@ -96,7 +96,7 @@ def test_a_module_that_its_distribution_no_longer_has_is_told(env: LookedEnviron
     words = "No module named 'pkg_resources'"
     env.add("old", f"import torch\nraise ModuleNotFoundError({words!r})\n")
     row = row_of(diagnose(env), "old")
-    assert row.code == "TD707" and _command(row).endswith("'setuptools<70'")
+    assert row.code == "TD707" and _command(row).endswith("'setuptools<82'")
 
 
 def test_a_package_is_found_under_the_name_of_its_module(env: LookedEnvironment) -> None:

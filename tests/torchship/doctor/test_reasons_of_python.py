@@ -288,7 +288,9 @@ def __getattr__(name):
 """
 
 
-@pytest.mark.parametrize(("said", "command"), [("lower 0.9", "'lower<0.9'"), ("other 0.9", "")])
+@pytest.mark.parametrize(
+    ("said", "command"), [("lower 0.9", "'lower<0.9,>=0.1'"), ("other 0.9", "")]
+)
 def test_a_name_that_a_module_itself_refuses_is_told(
     env: LookedEnvironment, said: str, command: str
 ) -> None:

@@ -9,7 +9,7 @@ from made_facts import make_runtime, make_torch
 from shared_objects import shared_object
 from sick_environment import SickEnvironment, carries_out
 
-from torchship.doctor.environment.standards import Python, parse_need
+from torchship.doctor.environment.standards import Python, combine, parse_need
 from torchship.judge import fixes
 
 ADD = "_ZN2at6Tensor3addEv"
@@ -112,3 +112,27 @@ def test_a_marker_that_holds_counts(marker: str, expected: bool) -> None:
 @pytest.mark.parametrize("line", ["other ; nonsense", "other ; " + "(" * 5000, "other >= x", ""])
 def test_a_malformed_requirement_is_none(line: str) -> None:
     assert parse_need(line) is None
+
+
+@pytest.mark.parametrize(
+    ("texts", "together"),
+    [
+        (["<82", ">=77.0.3"], "<82,>=77.0.3"),
+        (["<70", ">=77.0.3"], None),
+        ([">=1.9", ">=2.0", "<3", "<=2.9"], "<=2.9,>=2.0"),
+        (["==2.13.0", ">=1.9"], "==2.13.0"),
+        (["==2.13.0", "==2.12.*"], None),
+        (["~=2.9", "!=2.9.1", ""], "!=2.9.1,~=2.9"),
+        ([">1.0", "<1.0.1"], "<1.0.1,>1.0"),
+        (["<2", ">=2.0.0rc1"], None),
+        (["nonsense", "<2"], "<2"),
+        ([], ""),
+    ],
+)
+def test_what_several_ask_for_is_one_specifier(texts: list[str], together: str | None) -> None:
+    assert combine(texts) == together
+
+
+def test_a_bound_with_a_star_is_read_as_older_installers_did() -> None:
+    need = parse_need("torch (>=1.9.*,<2.0.*)")
+    assert need is not None and combine([need.specifier]) == "<2.0,>=1.9"

@@ -7,6 +7,7 @@ import io
 import json
 import tarfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -124,10 +125,11 @@ def test_the_files_count_and_not_what_the_list_says(unlisted, links, tmp_path, b
         contents(forged, [binary], SETTINGS)
 
 
+OF_A_CELL = replace(SMALL, metadata=f"Requires-Dist: torch>=2.10\n{SMALL.metadata}")
 WITH_METADATA = {
     **BINARY,
     f"{FOLDER}/__init__.py": b"",
-    f"{INFO}/METADATA": SMALL.metadata_of("0.1.0"),
+    f"{INFO}/METADATA": OF_A_CELL.metadata_of("0.1.0"),
     f"{INFO}/RECORD": b"",
     f"{INFO}/licenses/LICENSE": b"",
 }
@@ -136,9 +138,8 @@ WITH_METADATA = {
 @pytest.fixture
 def wheel(tmp_path) -> Path:
     """The wheel of the cell."""
-    return make_wheel(
-        tmp_path / "thin", {"kernels-cpu.so": b"as built"}, version="0.1.0+stable.cpu"
-    )
+    binaries = {"kernels-cpu.so": b"as built"}
+    return make_wheel(tmp_path / "thin", binaries, version="0.1.0+stable.cpu", shape=OF_A_CELL)
 
 
 def test_a_package_with_the_files_of_the_wheel_passes(tmp_path, binary, wheel) -> None:
@@ -155,9 +156,10 @@ def test_a_package_with_the_files_of_the_wheel_passes(tmp_path, binary, wheel) -
         ({f"{FOLDER}/__init__.py": None}, r"__init__\.py is not as in"),
         ({f"{INFO}/entry_points.txt": b""}, r"entry_points\.txt is not as in"),
         ({f"{INFO}/METADATA": None}, "METADATA is missing"),
-        ({f"{INFO}/METADATA": SMALL.metadata_of("9")}, "differ in 'Version: 0.1.0'"),
+        ({f"{INFO}/METADATA": OF_A_CELL.metadata_of("9")}, "differ in 'Version: 0.1.0'"),
+        ({f"{INFO}/METADATA": SMALL.metadata_of("0.1.0")}, "differ in 'Requires-Dist: torch>=2.10"),
         (
-            {f"{INFO}/METADATA": b"Requires-Dist: evil\n" + SMALL.metadata_of("0.1.0")},
+            {f"{INFO}/METADATA": b"Requires-Dist: evil\n" + OF_A_CELL.metadata_of("0.1.0")},
             "differ in 'Requires-Dist: evil'",
         ),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -75,6 +76,15 @@ def test_the_tool_runs_for_the_project_whatever_its_folder_is_called(
     )
     assert head == str(root), process.stdout + process.stderr
     assert (root / program).resolve() == REPO / LAUNCHER
+
+
+def test_the_workflows_of_a_project_find_files_of_torchship(project) -> None:
+    assert start(project, "--list").returncode == 0
+    workflows = TORCHSHIP / "templates" / "project" / "dot-github" / "workflows"
+    named = re.findall(r"build/tools/path/(\S+)", (workflows / "release.yml").read_text("utf-8"))
+    assert len(named) > 1
+    path = project / "build" / "tools" / "path"
+    assert [name for name in named if not (path / name).is_file()] == []
 
 
 def test_the_environment_is_not_replaced_while_a_tool_runs_in_it(project) -> None:

@@ -205,6 +205,15 @@ def test_a_user_without_a_home_folder_gets_a_report(monkeypatch: pytest.MonkeyPa
     assert "glibc" in render.runtime_table(make_runtime())
 
 
+@pytest.mark.parametrize("problem", ["", "torch/version.py cannot be read"])
+def test_the_report_says_why_there_is_no_torch(problem: str) -> None:
+    lines = render.runtime_table(
+        make_runtime()._replace(torch=None, torch_problem=problem)
+    ).splitlines()
+    (line,) = (line for line in lines if line.startswith("torch "))
+    assert line.removeprefix("torch").strip() == (problem or "not installed")
+
+
 def test_tables_fit_a_terminal_and_end_in_no_blanks() -> None:
     verdict = judge(make_glue(), make_runtime(make_torch("2.9.1"), missing_symbols={}))
     table = render.verdict_text(verdict)

@@ -33,6 +33,7 @@ from ..environment.known_packages import CAN_DO_WITHOUT, COMPILES, FALLS_BACK, N
 from ..environment.metadata import has_list, listed_names, wheel_tags
 from ..environment.owner import distributions, find_owner, is_shared_object_name
 from ..environment.standards import Python, fits_python, normal
+from ..fixes.mending import install, names_in_variable
 from ..report.rows import Row, notice
 
 _MAX_MODULES = 20
@@ -105,7 +106,8 @@ def hidden_notices(
         has_to_do_with_torch = is_of_torch(copy, python) or is_of_torch(used, python)
         if name == "torch" or not (name in chosen if chosen else has_to_do_with_torch):
             continue
-        why = f"Python takes {used.version} in {used.site}, so this copy was not judged"
+        since = ", which PYTHONPATH names" if names_in_variable(used.site) else ""
+        why = f"Python takes {used.version} in {used.site}{since}, so this copy was not judged"
         finding = _note(copy, codes.HIDDEN_COPY, printable(why))
         told.add(name)
         yield notice(finding, copy.place, package=copy.name, version=copy.version)
@@ -344,7 +346,7 @@ def _numpy_of_torch(
         needed="NumPy < 2",
         why=f"torch {torch.version} was built for NumPy 1, and NumPy {numpy.version} is installed: "
         "tensor.numpy() and torch.from_numpy fail",
-        fix=fixes.install_requirements(runtime.environment, "numpy<2"),
+        fix=install(runtime, "numpy<2"),
     )
 
 

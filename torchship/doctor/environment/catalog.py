@@ -11,7 +11,7 @@ from pathlib import Path
 from ...judge.project import Record
 from ...judge.records import Runtime
 from ...judge.target import Target
-from .installed import Distribution
+from .installed import Distribution, installed, site_folders
 from .metadata import Listed, listed_files, listed_names, top_modules
 from .requirements import requirements_here
 from .standards import admits, normal
@@ -24,6 +24,11 @@ class Requirement(Record, kw_only=True):
     name: str  #: normalized
     installed: Distribution | None
     is_met: bool
+
+
+def catalog_of(runtime: Runtime) -> Catalog:
+    """The catalog of the judged Python."""
+    return Catalog([*installed(runtime.target, site_folders(runtime.target)).values()], runtime)
 
 
 class Catalog:
@@ -70,12 +75,12 @@ class Catalog:
         wanted = normal(name)
         return next((one for one in self.requirements(distribution) if one.name == wanted), None)
 
-    def specifiers_on(self, name: str) -> Iterator[str]:
-        """What the distributions that are here require of one, such as `>=0.7,<2`."""
+    def specifiers_on(self, name: str) -> Iterator[tuple[Distribution, str]]:
+        """The distributions that require one, and what each requires of it, such as `>=0.7,<2`."""
         for one in self._distributions:
             for need in requirements_here(one.place, self._runtime):
                 if need.name == normal(name):
-                    yield need.specifier
+                    yield one, need.specifier
 
     def files(self, distribution: Distribution) -> list[Listed]:
         """The files that a distribution lists."""

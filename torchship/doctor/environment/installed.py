@@ -20,6 +20,12 @@ from .standards import normal
 SITE_NAMES = ("site-packages", "dist-packages")
 
 
+def site_folders(target: Target) -> list[Path]:
+    """The folders in which the target has packages."""
+    entries = (*target.search_path(), target.prefix)
+    return [Path(entry) for entry in dict.fromkeys(entries) if entry]
+
+
 class Distribution(Record, kw_only=True):
     """An installed distribution."""
 
@@ -154,10 +160,12 @@ def module_at(place: Path) -> Path:
 
 def top_package(path: Path, entries: Container[Path] = ()) -> str:
     """The first module on the way to an object: its own, or the outermost package it lies in; that
-    of a namespace package has dots. `entries` are those of `sys.path`."""
+    of a namespace package has dots. Without an `__init__.py`, its folder in a site folder is one.
+    `entries` are those of `sys.path`."""
     regular = [folder for folder in path.parents if is_file(folder / "__init__.py")]
     if not regular:
-        return path.name.partition(".")[0]
+        home = next((folder for folder in path.parents if folder.name in SITE_NAMES), path.parent)
+        return path.relative_to(home).parts[0].partition(".")[0]
     # Packages lie in each other without a gap, but their objects may lie further in.
     top = regular[0]
     while is_file(top.parent / "__init__.py"):

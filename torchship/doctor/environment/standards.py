@@ -6,8 +6,9 @@ The one that is installed is taken, or else the copy that pip has.
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 
@@ -57,6 +58,14 @@ def is_same_version(one: str, other: str) -> bool:
         return one == other
 
 
+def is_older(one: str, other: str) -> bool:
+    """Whether a version is older than another; False if either is no version."""
+    try:
+        return version.Version(one) < version.Version(other)
+    except version.InvalidVersion:
+        return False
+
+
 @lru_cache(maxsize=1024)
 def _specifiers(text: str) -> specifiers.SpecifierSet | None:
     """A set of specifiers, in parentheses or not; None if it is malformed."""
@@ -80,6 +89,41 @@ def admits(specifier: str, release: str) -> bool:
         return bool(wanted.contains(version.Version(release), prereleases=True))
     except version.InvalidVersion:
         return True
+
+
+def combine(texts: Iterable[str]) -> str | None:
+    """One specifier for what all of these admit, without the bounds that others imply; None if they
+    admit no version together. A malformed one admits all."""
+    parts = [part for text in texts for part in (_specifiers(text) or ())]
+    whole = specifiers.SpecifierSet(",".join(map(str, parts)))
+    if parts and not any(whole.contains(one, prereleases=True) for one in _around(parts)):
+        return None
+    exact = [part for part in parts if part.operator == "==" and "*" not in part.version]
+    if exact:
+        return str(max(exact, key=lambda part: len(part.version)))
+    lower = [part for part in parts if part.operator in (">", ">=")]
+    upper = [part for part in parts if part.operator in ("<", "<=")]
+    kept = [part for part in parts if part not in (*lower, *upper)]
+    if lower:
+        kept.append(max(lower, key=lambda part: (version.Version(part.version), part.operator)))
+    if upper:
+        kept.append(min(upper, key=lambda part: (version.Version(part.version), part.operator)))
+    return ",".join(sorted(set(map(str, kept))))
+
+
+def _around(parts: Iterable[specifiers.Specifier]) -> Iterator[version.Version]:
+    """The versions that specifiers name, and the next ones on either side: if any version is within
+    all of them, one of these is."""
+    for part in parts:
+        with suppress(version.InvalidVersion):
+            named = version.Version(part.version.removesuffix(".*"))
+            yield named
+            yield version.Version(f"{named.base_version}.0.0.1")
+            numbers = [*named.release]
+            while numbers and not numbers[-1]:
+                numbers.pop()
+            if numbers:
+                yield version.Version(dotted((*numbers[:-1], numbers[-1] - 1, 99999)))
 
 
 @lru_cache(maxsize=256)
@@ -112,6 +156,9 @@ def _named_releases(
                 yield version.Version(dotted((*minor, release[2] + 1)))
 
 
+_STAR_OF_BOUND = re.compile(r"([<>]=? *\d[\d.]{0,50}?)\.\*")
+
+
 class Need:
     """A requirement: `torch>=2.9; python_version < "3.12"`, or `flash-attn @ https://...`.
 
@@ -128,8 +175,13 @@ class Need:
         self.extras = frozenset(map(normal, parsed.extras))
         extras = f"[{','.join(sorted(parsed.extras))}]" if parsed.extras else ""
         source = f" @ {parsed.url}" if parsed.url else ""
-        self.text = f"{parsed.name}{extras}{self.specifier}{source}"
+        self._start = f"{parsed.name}{extras}"
+        self.text = f"{self._start}{self.specifier}{source}"
         self._marker = parsed.marker
+
+    def within(self, specifier: str) -> str:
+        """The requirement as pip takes it, with this specifier instead of its own."""
+        return self._start + specifier
 
     def holds(self, variables: Mapping[str, str], extra: str = "") -> bool:
         """Whether its marker holds in a Python, with an extra or without one."""
@@ -146,10 +198,11 @@ def parse_need(line: str) -> Need | None:
     """A requirement as `Requires-Dist` has it; None if it is malformed."""
     if len(line) > _MAX_TEXT:
         return None
-    try:
-        return Need(requirements.Requirement(line))
-    except (requirements.InvalidRequirement, RecursionError):
-        return None
+    # Older releases say `>=1.9.*`, which older installers took for `>=1.9`.
+    for text in (line, _STAR_OF_BOUND.sub(r"\1", line)):
+        with suppress(requirements.InvalidRequirement, RecursionError):
+            return Need(requirements.Requirement(text))
+    return None
 
 
 class Python(Record):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 from ...judge.linking.search import is_folder
@@ -13,7 +14,8 @@ from ...judge.target import Target
 from ...judge.text import is_file, printable
 from .archives import names_in
 from .catalog import tops_of, with_module
-from .installed import SITE_NAMES, installed
+from .installed import SITE_NAMES, installed, site_folders
+from .leftover import leftover
 from .owner import distributions, find_owner, shared_objects
 from .standards import normal
 
@@ -23,12 +25,6 @@ TORCHS_OWN = re.compile(r"(torch|pytorch|libtorch|triton|nvidia[-_].*|cuda[-_].*
 
 class UsageError(ValueError):
     """The user named a file, package or torch that cannot be found, read or judged."""
-
-
-def site_folders(target: Target) -> list[Path]:
-    """The folders in which the target has packages."""
-    entries = (*target.search_path(), target.prefix)
-    return [Path(entry) for entry in dict.fromkeys(entries) if entry]
 
 
 def wheels_among(names: Sequence[str]) -> list[str]:
@@ -100,7 +96,7 @@ def is_installed(target: Target, name: str) -> bool:
     )
     if is_distribution(target, name) or any(_is_named(target, files, name) for files in owned):
         return True
-    return is_module(target, name)
+    return is_module(target, name) or leftover(target, name) is not None
 
 
 def is_distribution(target: Target, name: str) -> bool:
@@ -152,12 +148,25 @@ def _named_files(target: Target, name: str, owned: list[list[Path]]) -> list[Pat
     place = _place_of_module(target, name)
     if place is not None:
         return shared_objects(place)
-    if not is_module(target, name):
-        raise UsageError(
-            f"{printable(name)[:500] or 'an empty name'} is neither a file nor a folder of shared "
-            "objects, nor a package that is installed here. Check the name, or give the whole path."
-        )
+    if not is_module(target, name) and leftover(target, name) is None:
+        raise UsageError(_not_here(target, name))
     return files
+
+
+def _not_here(target: Target, name: str) -> str:
+    """That a name is nothing in this environment: which one that is, and the names near it."""
+    how = target.python.found_by if target.python else ""
+    here = installed(target, site_folders(target)).values()
+    names = dict.fromkeys(one.name for one in here)
+    names.update(dict.fromkeys(top for one in here for top in tops_of(target, one.place)))
+    near = get_close_matches(name, names, n=3)
+    return (
+        f"{printable(name)[:500] or 'an empty name'} is neither a file nor a folder of shared "
+        f"objects, nor a package of {printable(target.executable())} "
+        f"({how or 'the Python that runs this'}). "
+        + (f"Did you mean {' or '.join(near)}? " if near else "Check the name. ")
+        + "Or name the Python that has it, as in --python /env/bin/python, or a whole path."
+    )
 
 
 def _refuse_other_spelling(target: Target, name: str) -> None:

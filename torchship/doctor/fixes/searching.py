@@ -98,7 +98,7 @@ class _Search:
         here = self._catalog.named(release.name)
         return here is not None and any(
             admits(specifier, here.version) and not admits(specifier, release.version)
-            for specifier in self._catalog.specifiers_on(release.name)
+            for _, specifier in self._catalog.specifiers_on(release.name)
         )
 
 

@@ -14,7 +14,9 @@ from contextlib import suppress
 from tempfile import TemporaryDirectory
 
 from ...judge.project import Record
+from ...judge.text import printable
 from ..environment.standards import normal
+from ..looking import progress
 from ..looking.look import Subject, look
 from ..looking.processes import Python
 
@@ -36,6 +38,13 @@ class Release(Record, kw_only=True):
     needs: tuple[str, ...] | None = None  #: what it requires; None if the installer does not tell
 
 
+class Tried(Record, kw_only=True):
+    """What came of a command."""
+
+    mends: bool | None = None  #: whether the import works with what it installs; None: not tried
+    why_not: str = ""  #: why it was not tried
+
+
 class Trial:
     """Imports a module beside what commands install; all of it ends after some seconds."""
 
@@ -43,17 +52,29 @@ class Trial:
         self._module = module
         self._python = python
         self._until = time.monotonic() + seconds
+        self._failure = "the module was not found"  #: of the installer, as `pip: what it said`
 
-    def mends(self, command: str) -> bool | None:
-        """Whether the import works with what a command of pip or uv installs; None if the command
-        is not one that can be tried so, or if it fails here."""
+    def of_command(self, command: str) -> Tried:
+        """Whether the import works with what a command installs."""
         words = words_of(command)
-        if not words or any(map(_TOO_LARGE.fullmatch, map(_name_of, words))):
-            return None
+        if not words:
+            return Tried(why_not="only commands of pip or uv that install packages are tried")
+        if large := next(filter(_TOO_LARGE.fullmatch, map(_name_of, words)), ""):
+            return Tried(why_not=_too_large(large))
         if "--no-deps" in words or any(map(_is_path, words[1:])):
-            return self._works_with(words)
+            return self._told(self._works_with(words))
         releases = self.releases_of(command)
-        return None if releases is None else self.works_beside(command, releases)
+        if releases is None:
+            return self._told(None)
+        if large := next((r.name for r in releases if _TOO_LARGE.fullmatch(r.name)), ""):
+            return Tried(why_not=_too_large(large))
+        return self._told(self.works_beside(command, releases))
+
+    def _told(self, mends: bool | None) -> Tried:
+        if mends is not None:
+            return Tried(mends=mends)
+        installer, _, said = self._failure.partition(": ")
+        return Tried(why_not=f"{installer} cannot install it here: {said}" if said else installer)
 
     def releases_of(self, command: str) -> tuple[Release, ...] | None:
         """What a command of pip or uv would install here; None if it cannot."""
@@ -90,10 +111,14 @@ class Trial:
 
     def _run(self, words: Sequence[str]) -> subprocess.CompletedProcess[str] | None:
         """Run a command; None if it fails, or does not end in time."""
+        asked = [word for word in words[words.index("install") + 1 :] if not word.startswith("-")]
+        progress.show(f"trying {' '.join(asked)} in another folder")
+        name = "pip" if words[1:2] == ["-m"] else "uv"
         left = self._until - time.monotonic()
         if left <= 0:
+            self._failure = f"{name}: the time for trying is over"
             return None
-        with suppress(OSError, subprocess.TimeoutExpired):
+        try:
             process = subprocess.run(
                 words,
                 stdin=subprocess.DEVNULL,
@@ -103,8 +128,26 @@ class Trial:
                 text=True,
                 errors="replace",
             )
-            return process if process.returncode == 0 else None
+        except OSError as error:
+            self._failure = f"{name}: {error}"
+        except subprocess.TimeoutExpired:
+            self._failure = f"{name}: it does not end"
+        else:
+            if process.returncode == 0:
+                return process
+            self._failure = f"{name}: {_last_word(process.stderr)}"
         return None
+
+
+def _last_word(text: str) -> str:
+    """The last error that an installer tells, without a final point; at most a line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if re.match(r"(?i)error|\u00d7", line)]
+    return printable(next(reversed(errors or lines), "it fails")).removesuffix(".")[:200]
+
+
+def _too_large(name: str) -> str:
+    return f"it would install {name}, which is too large to be tried"
 
 
 def words_of(command: str) -> list[str]:

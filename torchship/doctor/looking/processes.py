@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ...judge.project import Record
 from ...judge.records import NOTHING
+from . import progress
 from .seen import End, Found, Seen, facts_of
 
 _MAX_TOLD = 32 << 20
@@ -66,7 +67,9 @@ def run(programs: Iterable[Program], python: Python) -> Iterator[Ended]:
     try:
         while waiting or running:
             while waiting and len(running) < python.jobs:
-                running.append(_Running(waiting.pop(), python))
+                program = waiting.pop()
+                progress.show(_doing(program))
+                running.append(_Running(program, python))
             for one in [*running]:
                 one.hear()
                 if one.has_ended():
@@ -76,6 +79,18 @@ def run(programs: Iterable[Program], python: Python) -> Iterator[Ended]:
     finally:
         for one in running:
             one.close()
+
+
+def _doing(program: Program) -> str:
+    """What a run does, in words."""
+    if program.how == "find":
+        return "asking Python for its modules"
+    if program.how == "screen":
+        count = program.words.count("--package")
+        return f"importing torch and {count} packages"
+    if program.how == "load":
+        return f"loading {Path(program.what).name}"
+    return f"importing {program.what}"
 
 
 class _Running:

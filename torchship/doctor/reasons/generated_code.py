@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from ...judge import fixes
 from ...judge.records import Finding
 from ...judge.words import codes
 from ..environment.standards import normal
+from ..fixes.mending import install
 from .case import Case
 
 _REFUSED = re.compile(r"Descriptors cannot (?:not )?be created directly")
@@ -31,5 +31,5 @@ def generated_code_is_refused(case: Case) -> Finding | None:
         f"{protobuf.version} refuses",
         observed=f"protobuf {protobuf.version}",
         needed=_BEFORE,
-        fix=fixes.install_requirements(case.runtime.environment, _BEFORE),
+        fix=install(case.runtime, _BEFORE),
     )

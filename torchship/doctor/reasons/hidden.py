@@ -13,7 +13,7 @@ from ...judge.records import Finding, Fix
 from ...judge.text import is_file, list_names, printable
 from ...judge.words import codes
 from ..environment.installed import SITE_NAMES, Distribution, module_at
-from ..fixes.mending import move_away
+from ..fixes.mending import leave_out, move_away
 from .case import Case
 
 _NAMES_MODULE = re.compile(r"module '(\w+)|(?:from|import) '(\w+)|'(\w+)' is not a package")
@@ -160,12 +160,10 @@ def _unhide(place: Path, case: Case) -> Fix:
 
 
 def _leave_out(place: Path, case: Case, *, is_here: bool) -> Fix:
-    folder = printable(str(place.parent))
     if place.parent.name in SITE_NAMES:
         return fixes.in_words(f"remove {printable(str(place))}, or give it another name")
     if not is_here:
-        words = f"take {folder} out of PYTHONPATH and of the .pth files"
-        return fixes.in_words(words)
+        return leave_out(place.parent)
     if case.runtime.python[:2] < _FIRST_WITH_SAFE_PATH:
         return fixes.in_words("start Python in another folder")
     setting = fixes.set_variable("PYTHONSAFEPATH", "1")

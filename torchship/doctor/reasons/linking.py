@@ -19,6 +19,7 @@ from ...judge.text import is_file, printable
 from ...judge.words import codes
 from ..checks.packages import get_its_binaries
 from ..environment.owner import find_owner, is_shared_object_name
+from ..fixes.mending import install
 from ..looking.linker_log import LinkerError, LinkerLog
 from ..looking.seen import DIED
 from .case import Case
@@ -89,7 +90,7 @@ def _of_torchs_wheels(case: Case, text: str) -> Finding | None:
     fix = fixes.reinstall_torch(case.runtime.environment, case.runtime.torch)
     if unmet:
         wanted = (need.text for need in unmet)
-        fix = fixes.install_requirements(case.runtime.environment, *wanted)
+        fix = install(case.runtime, *wanted)
     return case.finding(
         codes.TORCH_REQUIREMENTS,
         f"torch needs {Path(missing[1]).name}, which a wheel of NVIDIA's has that torch requires",

@@ -18,12 +18,12 @@ from ..environment.elsewhere import environment_with
 from ..environment.installed import Distribution
 from ..environment.metadata import wheel_tags
 from ..environment.standards import Python, admits, fits_python, normal, parse_need
-from ..fixes.mending import fit_package, meet, reinstall
+from ..fixes.mending import fit_package, install, install_torch, meet, reinstall
 from .case import Case
 from .damaged import file_is_gone
 
 #: Modules that a distribution no longer has, and what it was when it did.
-_FORMERLY = {"pkg_resources": ("setuptools", "<70")}
+_FORMERLY = {"pkg_resources": ("setuptools", "<82")}
 #: Within quotes: without them, nobody tells where the command ends.
 _ASKS_TO_INSTALL = re.compile(
     r"(?P<quote>[`'\"])(?:python3? -m )?pip3? install (?:-U |--upgrade )?"
@@ -88,7 +88,7 @@ def package_asks_for_others(case: Case) -> Finding | None:
             "installed, and asks to install it",
             observed="not installed",
             needed=", ".join(words),
-            fix=fixes.install_requirements(case.runtime.environment, *words),
+            fix=install(case.runtime, *words),
         )
     return None
 
@@ -183,7 +183,7 @@ def _no_torch(case: Case) -> Finding | None:
         "torch is not installed",
         observed="not installed",
         needed="an installed torch",
-        fix=fixes.install_torch(case.runtime.environment, case.runtime.project),
+        fix=install_torch(case.runtime),
     )
 
 
@@ -261,7 +261,7 @@ def _removed(case: Case, asking: Distribution | None, module: str) -> Finding | 
         f"{asking.name if asking else case.seen.what} imports {module}: {here}",
         observed=f"{owner.name} {owner.version}" if owner else "not installed",
         needed=f"{name}{wanted}",
-        fix=fixes.install_requirements(case.runtime.environment, f"{name}{wanted}"),
+        fix=install(case.runtime, f"{name}{wanted}"),
     )
 
 

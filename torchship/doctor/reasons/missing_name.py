@@ -8,6 +8,7 @@ from ...judge import fixes
 from ...judge.records import Finding
 from ...judge.words import codes
 from ..environment.standards import normal
+from ..fixes.mending import install
 from ..looking.seen import SeenError
 from .case import Case
 from .missing_module import of_itself, other_release
@@ -77,7 +78,7 @@ def _name_is_refused(case: Case, error: SeenError) -> Finding | None:
         f"{owner.version}, which says: {said}",
         observed=f"{owner.name} {owner.version}",
         needed=wanted,
-        fix=fixes.install_requirements(case.runtime.environment, wanted),
+        fix=install(case.runtime, wanted),
     )
 
 
@@ -111,7 +112,5 @@ def _numpy_abi(case: Case) -> Finding | None:
         f"{package.name} {package.version} was not compiled for NumPy {numpy.version}",
         observed=f"NumPy {numpy.version}",
         needed=wanted if is_two else "a newer NumPy",
-        fix=fixes.install_requirements(case.runtime.environment, wanted)
-        if is_two
-        else fixes.install_requirements(case.runtime.environment, "numpy>=2"),
+        fix=install(case.runtime, wanted) if is_two else install(case.runtime, "numpy>=2"),
     )

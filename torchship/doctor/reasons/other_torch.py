@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ...judge import fixes
 from ...judge.records import REJECTED, Finding, TorchInstall, parse_version
+from ...judge.text import printable
 from ...judge.words import codes
 from ..environment.installed import Distribution
 from ..environment.owner import distributions
@@ -29,6 +30,35 @@ _REFUSES = re.compile(
 _CUDA = re.compile(r"CUDA (\d+)")
 #: What no torch mends.
 _OTHERWISE_UNFIT = (codes.OTHER_PYTHON, codes.OTHER_PLATFORM, codes.GLIBC_TOO_OLD, codes.MUSL)
+
+
+#: What a release for another torch can be the cause of.
+_OF_RELEASES = (
+    codes.OTHER_TORCH,
+    codes.MAYBE_OTHER_TORCH,
+    codes.OTHER_CXX_ABI,
+    codes.TORCH_LACKS_SYMBOLS,
+    codes.TORCH_TOO_OLD,
+    codes.OPERATOR_MISSING,
+    codes.CUDA_TORCH_NEEDED,
+    codes.OTHER_CUDA,
+    codes.SYMBOL_MISSING,
+)
+
+
+def with_pin(finding: Finding, case: Case) -> Finding:
+    """The finding, with the torch for which the release of the package was made, if that is not
+    the one that is here."""
+    torch = case.runtime.torch
+    package = case.subject or case.raiser
+    requirement = case.catalog.requirement_on(package, "torch")
+    if torch is None or package is None or requirement is None or requirement.is_met:
+        return finding
+    if finding.code not in _OF_RELEASES or requirement.text in finding.why:
+        return finding
+    name = f"{package.name} {package.version}"
+    why = f"{finding.why}; {name} requires {requirement.text}, and {torch.version} is here"
+    return finding._replace(why=printable(why))
 
 
 def package_compares_torch(case: Case) -> Finding | None:

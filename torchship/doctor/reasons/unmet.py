@@ -8,13 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ...judge import fixes
 from ...judge.records import Finding
 from ...judge.words import codes
 from ..environment.catalog import Requirement
 from ..environment.installed import Distribution
 from ..environment.standards import admits, normal, parse_need
-from ..fixes.mending import meet
+from ..fixes.mending import install, meet
 from .case import Case
 
 _SIGN = r"(?:==|~=|!=|>=|<=|>|<) ?\d[\w.*+!]{0,30}"
@@ -42,7 +41,7 @@ def words_name_a_requirement(case: Case) -> Finding | None:
                     f"needs {need.text}, and {here.version} is installed",
                     observed=f"{here.name} {here.version}",
                     needed=need.text,
-                    fix=fixes.install_requirements(case.runtime.environment, need.text),
+                    fix=install(case.runtime, need.text),
                 )
     return None
 

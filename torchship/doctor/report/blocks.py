@@ -6,18 +6,22 @@ import os
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from ...judge.project import Record
 from ...judge.records import NO_FIX, Finding, Fix
 from ...judge.text import some
 from ...judge.words import codes, render
 from ..decide import CANNOT_BE_TOLD, FAILS, REMARK, WORKS
+from ..environment.owner import is_shared_object_name
+from ..environment.targets import exists
 from ..looking.seen import Seen
-from .report import Report, first_code, heading, summary
+from .report import Report, first_code, heading, summary, table
 from .rows import STATES, Row
 
 #: Of what was seen, and of why.
 _MOST_LINES = 3
+_ALL = 10_000
 _MOST_NOTES = 5
 _MOST_FIXES = 2
 _ELSEWHERE = "; it was tried in another folder, and nothing here was changed"
@@ -25,19 +29,49 @@ _RED, _YELLOW, _GREEN, _PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[0m"
 _COLOUR_OF = {FAILS: _RED, CANNOT_BE_TOLD: _YELLOW, WORKS: _GREEN}
 
 
+class _Size(Record, kw_only=True):
+    """How much of a report is printed."""
+
+    lines: int = _MOST_LINES  #: of what was seen, and of why
+    notes: int = _MOST_NOTES
+    fixes: int = _MOST_FIXES
+    has_rows: bool = False
+
+
+_NORMAL = _Size()
+
+
 def print_blocks(report: Report) -> None:
     """Print what fails, package by package; what works is one line."""
-    body = "\n".join(_lines(report)) if report.rows else "no torch extension was found"
+    _print(report, _NORMAL)
+
+
+def print_all(report: Report) -> None:
+    """Print the blocks without a limit, and then a row for each import and each file."""
+    _print(report, _Size(lines=_ALL, notes=_ALL, fixes=_ALL, has_rows=True))
+
+
+def _print(report: Report, size: _Size) -> None:
+    body = "\n".join(_lines(report, size) if report.rows else _of_nothing(report))
     print("\n".join([*heading(report, body), "", body]))
 
 
-def _lines(report: Report) -> Iterator[str]:
+def _of_nothing(report: Report) -> Iterator[str]:
+    yield "no torch extension was found"
+    if report.fix:
+        yield f"  {'to fix:':<9}{render.shorten_fix(report.fix)}"
+        yield f"  {'or:':<9}name a Python that has torch: {report.program} --python DIR"
+
+
+def _lines(report: Report, size: _Size) -> Iterator[str]:
     failing = [row for row in report.rows if row.state in (FAILS, CANNOT_BE_TOLD)]
     said: dict[str, str] = {}
     for name, rows in by_package(failing).items():
-        yield from block(name, rows, said, report)
+        yield from block(name, rows, said, report, size=size)
         yield ""
-    yield from _rest(report)
+    if size.has_rows:
+        yield f"{table(report)}\n"
+    yield from _rest(report, size)
 
 
 def by_package(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -48,9 +82,12 @@ def by_package(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return groups
 
 
-def block(name: str, rows: Sequence[Row], said: dict[str, str], report: Report) -> Iterator[str]:
+def block(
+    name: str, rows: Sequence[Row], said: dict[str, str], report: Report, *, size: _Size = _NORMAL
+) -> Iterator[str]:
     """The lines on one package of a report. `said` are the causes that were told before, each with
     the package of which it was told."""
+    labelled = partial(_labelled, most=size.lines)
     prefix = report.runtime.target.prefix
     # The import of the package itself tells more than its parts.
     main = next(
@@ -60,33 +97,37 @@ def block(name: str, rows: Sequence[Row], said: dict[str, str], report: Report) 
     state = "allowed" if main.allowed is not None else STATES[main.state]
     yield f"{name} {_coloured(state, main)}{f'  {main.code}' if main.code else ''}"
     if main.summary in said:
-        yield from _labelled("why:", f"as {said[main.summary]}", prefix)
+        yield from labelled("why:", f"as {said[main.summary]}", prefix)
         return
     said[main.summary] = name
     seen = main.seen
     if seen is not None and not seen.works:
         first_line = seen.last_line.strip().partition("\n")[0]
-        yield from _labelled("seen:", f"{_called(seen.what)}: {first_line}", prefix)
-    yield from _labelled("why:", main.summary, prefix)
+        yield from labelled("seen:", f"{_called(seen.what)}: {first_line}", prefix)
+    yield from labelled("why:", main.summary, prefix)
     if main.allowed is not None:
-        yield from _labelled("allowed:", main.allowed, prefix)
-    others = [row.path.name for row in rows if row is not main]
+        yield from labelled("allowed:", main.allowed, prefix)
+    # A file that is not there is the cause, and no part that fails as well.
+    others = [row.path.name for row in rows if row is not main and exists(str(row.path))]
     if others:
         noun = "file" if len(others) == 1 else "files"
-        yield from _labelled("also:", f"its {noun} {some(others, 3)}", prefix)
+        yield from labelled("also:", f"its {noun} {some(others, 3)}", prefix)
     # Where it is known why the package is not imported, that is to be mended first: what holds for
     # its parts then is not known yet.
     is_explained = _is_failed_import(seen) and main.code != codes.REASON_NOT_KNOWN
     of_parts = [] if is_explained else rows
-    for number, fix in enumerate(_fixes([main, *of_parts])[:_MOST_FIXES]):
+    for number, fix in enumerate(_fixes([main, *of_parts])[: size.fixes]):
         # A command is printed whole: it is to be copied.
         label = "to fix:" if number == 0 else "then:"
         yield f"  {label:<9}{render.shorten_fix(fix, prefix)}"
     if main.mends is not None:
         result = "it fixes" if main.mends else "it does not fix"
-        yield from _labelled("tried:", f"{result} the import{_ELSEWHERE}", prefix)
+        yield from labelled("tried:", f"{result} the import{_ELSEWHERE}", prefix)
     elif main.tries is not None:
-        yield from _labelled("tried:", _of_search(main.tries), prefix)
+        not_too = f"; nor was the command: {main.why_not_tried}" if main.why_not_tried else ""
+        yield from labelled("tried:", f"{_of_search(main.tries)}{not_too}", prefix)
+    elif main.why_not_tried:
+        yield from labelled("tried:", f"nothing, since {main.why_not_tried}", prefix)
     elif seen is not None and is_explained and main.is_for_another_release:
         yield f"  {'to try:':<9}{report.search} {seen.what}"
 
@@ -125,26 +166,33 @@ def _called(what: str) -> str:
     return os.path.basename(what) if what.startswith("/") else f"import {what}"  # noqa: PTH119
 
 
-def _rest(report: Report) -> Iterator[str]:
+def _rest(report: Report, size: _Size) -> Iterator[str]:
     prefix = report.runtime.target.prefix
     works = "works" if report.is_looking else "nothing found by reading"
     working = by_package([row for row in report.rows if row.state == WORKS])
     failing = {row.name for row in report.rows if row.state in (FAILS, CANNOT_BE_TOLD)}
-    names = [name for name in working if name not in failing]
+    names = [_working(name, working[name]) for name in working if name not in failing]
     if names:
         yield from _wrapped(f"{works}: ", ", ".join(names), prefix)
     notes = _notes(report.rows)
-    for note in notes[:_MOST_NOTES]:
+    for note in notes[: size.notes]:
         code = f" ({note.code})" if note.code else ""
         yield from _wrapped("note: ", f"{some([*note.of], 3)}: {note.why}{code}", prefix)
         if note.fix:
             yield f"      to fix: {render.shorten_fix(note.fix, prefix)}"
-    if len(notes) > _MOST_NOTES:
-        yield f"note: {len(notes) - _MOST_NOTES} more: {report.program} --verbose"
+    if len(notes) > size.notes:
+        yield f"note: {len(notes) - size.notes} more: {report.program} --verbose"
     yield summary(report)
     explained = first_code(report)
     if explained:
-        yield f"what a code means: {report.program} {explained}; every row: --verbose"
+        more = "" if size.has_rows else "; every row: --verbose"
+        yield f"what a code means: {report.program} {explained}{more}"
+
+
+def _working(name: str, rows: Sequence[Row]) -> str:
+    """A package that works; of one without objects, its import is all that was seen."""
+    is_import = not any(is_shared_object_name(row.path.name) for row in rows)
+    return f"{name} (imports)" if is_import else name
 
 
 class _Note(Record, kw_only=True):
@@ -174,10 +222,10 @@ def _notes(rows: Sequence[Row]) -> list[_Note]:
     return sorted(notes.values(), key=lambda note: not note.fix)
 
 
-def _labelled(label: str, sentences: str, prefix: str) -> Iterator[str]:
+def _labelled(label: str, sentences: str, prefix: str, most: int = _MOST_LINES) -> Iterator[str]:
     lines = [*_wrapped(f"  {label:<9}", sentences, prefix)]
-    yield from lines[:_MOST_LINES]
-    if len(lines) > _MOST_LINES:
+    yield from lines[:most]
+    if len(lines) > most:
         yield f"{' ' * 11}... (all of it: --verbose)"
 
 

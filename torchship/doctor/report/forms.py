@@ -8,7 +8,7 @@ from . import blocks, report
 
 FORMS: dict[str, Callable[[report.Report], None]] = {
     "text": blocks.print_blocks,
-    "rows": report.print_rows,
+    "rows": blocks.print_all,
     "json": report.print_json,
     "github": report.print_github,
     "markdown": report.print_markdown,

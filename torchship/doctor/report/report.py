@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator
 
 from ...judge.project import Record
-from ...judge.records import NOWHERE, Finding, Runtime, TorchInstall, dotted
+from ...judge.records import NO_FIX, NOWHERE, Finding, Fix, Runtime, TorchInstall, dotted
 from ...judge.rules import CODES
 from ...judge.text import printable, quoted
 from ...judge.words import codes, render
@@ -29,11 +29,12 @@ class Report(Record, kw_only=True):
     extensions: tuple[Row, ...]  #: one for each torch extension
     notices: tuple[Row, ...]  #: on packages, caches and torch itself
     other_torches: tuple[TorchInstall, ...]  #: that are on the path and not used
-    files: int  #: that were looked at
+    files: int  #: that were judged
     seconds: float
     program: str = "torch-doctor"  #: how the doctor was called
     looked: Looked | None = None  #: what was seen, if packages were imported
     is_looking: bool = False  #: whether packages were imported
+    fix: Fix = NO_FIX  #: of a torch that is missing, where nothing else is to be told
     why_not_looked: str = ""  #: why nothing was imported; "" if packages were
 
     @property
@@ -114,26 +115,11 @@ def heading(report: Report, body: str = "") -> list[str]:
     return lines
 
 
-def print_rows(report: Report) -> None:
-    """A row for each extension and remark, and then each fix."""
-    body = "\n".join(_rows(report)) if report.rows else "no torch extension was found"
-    print("\n".join([*heading(report, body), "", body]))
-
-
-def _rows(report: Report) -> Iterator[str]:
-    prefix = report.runtime.target.prefix
+def table(report: Report) -> str:
+    """A row for each import, each file and each remark."""
     rows = [(row.name, _file(row), _state(row), row.code, row.summary) for row in report.rows]
-    yield render.table(("package", "extension", "", "code", "why"), rows, prefix)
-    named: set[str] = set()
-    for row, finding in _mended(report):
-        # Of two fixes for one package, a reader must know that neither stands for the other.
-        as_well = f" as well ({finding.code})" if row.name in named else ""
-        named.add(row.name)
-        yield f"\nto fix {row.name}{as_well}: {render.shorten_fix(finding.fix, prefix)}"
-    yield f"\n{summary(report)}"
-    explained = first_code(report)
-    if explained:
-        yield f"what a code means: {report.program} {explained}"
+    header = ("package", "extension", "", "code", "why")
+    return render.table(header, rows, report.runtime.target.prefix)
 
 
 def first_code(report: Report) -> str:
@@ -152,16 +138,6 @@ def _state(row: Row) -> str:
     if row.state == WORKS and row.decided_by == "reading":
         return NOTHING_FOUND
     return STATES[row.state]
-
-
-def _mended(report: Report) -> Iterator[tuple[Row, Finding]]:
-    """The first row for each fix, with the finding."""
-    fixes: set[str] = set()
-    for row in report.rows:
-        for finding in row.told:
-            if finding.fix and finding.fix.text not in fixes:
-                fixes.add(finding.fix.text)
-                yield row, finding
 
 
 def summary(report: Report) -> str:
@@ -193,6 +169,7 @@ def print_json(report: Report) -> None:
         python=dotted(report.runtime.python),
         imported=report.is_looking,
         not_imported_since=report.why_not_looked or None,
+        fix=report.fix or None,
         extensions=[_json_of(row) for row in report.extensions],
         notices=[_json_of(row) for row in report.notices],
         exit_code=report.exit_code,
@@ -211,6 +188,7 @@ def _json_of(row: Row) -> dict[str, object]:
         "allowed": row.allowed,
         "decided_by": row.decided_by,
         "mends": row.mends,
+        "why_not_tried": row.why_not_tried or None,
         "seen": _json_of_seen(row.seen) if row.seen is not None else None,
         "read": row.read,
     }

@@ -38,6 +38,7 @@ class Row(Record, kw_only=True):
     seen: Seen | None = None  #: what was seen, if it was looked at
     mends: bool | None = None  #: what its fix did beside the environment; None if not tried
     tries: int | None = None  #: the other releases that were tried; None if none was to be
+    why_not_tried: str = ""  #: why its fix was not tried, if it was to be
     read: Finding | None = None  #: what reading finds, if the look decided
 
     @property
@@ -96,6 +97,19 @@ def row_of(decision: Decision, runtime: Runtime) -> Row:
 def row_of_verdict(verdict: Verdict, runtime: Runtime) -> Row:
     """The row of a shared object that was only read."""
     return row_of(decision_by_reading(verdict), runtime)
+
+
+def imported(seen: Seen, path: Path, *, package: str, version: str | None) -> Row:
+    """The row of a package without objects, whose import was seen to work."""
+    return Row(
+        path=path,
+        state=WORKS,
+        summary="it was imported",
+        package=package,
+        version=version,
+        decided_by="look",
+        seen=seen,
+    )
 
 
 def notice(

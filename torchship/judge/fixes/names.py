@@ -11,6 +11,7 @@ from .of_files import compiled_at_run_time as compiled_at_run_time
 from .of_files import open_path as open_path
 from .of_files import remove_file as remove_file
 from .of_files import remove_folder as remove_folder
+from .of_files import remove_leftover as remove_leftover
 from .of_files import remove_lock as remove_lock
 from .of_machine import allow_execution as allow_execution
 from .of_machine import build_cuda as build_cuda
@@ -23,6 +24,7 @@ from .of_machine import python_with as python_with
 from .of_machine import set_variable as set_variable
 from .of_machine import unset as unset
 from .of_packages import compile_sdist as compile_sdist
+from .of_packages import index_of_pair as index_of_pair
 from .of_packages import install_requirements as install_requirements
 from .of_packages import same_cuda as same_cuda
 from .of_project import build as build
@@ -35,10 +37,12 @@ from .of_project import remove_copy as remove_copy
 from .of_project import without_binaries as without_binaries
 from .of_torch import cuda_torch as cuda_torch
 from .of_torch import install_torch as install_torch
+from .of_torch import oldest_torch as oldest_torch
 from .of_torch import reinstall_torch as reinstall_torch
 from .of_torch import rename_shadow as rename_shadow
 from .of_torch import share_torch as share_torch
 from .of_torch import torch_of_files as torch_of_files
 from .of_torch import torch_of_package as torch_of_package
+from .of_torch import torch_within as torch_within
 from .table import Wrong as Wrong
 from .table import fix_for as fix_for

@@ -55,6 +55,12 @@ def remove_file(path: Path) -> Fix:
     return command_alone(Kind.REMOVE_FILE, f"rm {quoted(path)}")
 
 
+def remove_leftover(folder: Path, words: str, install: str = "") -> Fix:
+    """Remove what a package left behind, and install the package with a command; in `words`."""
+    commands = filter(None, (f"rm -r {quoted(folder)}", install))
+    return command_in_words(Kind.REMOVE_FILE, words, " && ".join(commands))
+
+
 def remove_lock(lock: Path) -> Fix:
     """Remove the lock of a build that is dead."""
     return command_alone(Kind.REMOVE_LOCK, f"rm {quoted(lock)}")

@@ -109,13 +109,22 @@ def _paired_release(binary: BinaryRecord, runtime: Runtime) -> str:
     return binary.owner.release_for.get(runtime.torch.version_tuple, "").partition(" ")[0]
 
 
+def _is_paired(owner: Owner, runtime: Runtime) -> bool:
+    """Whether a package is here in a release for the installed torch, not in a build between."""
+    minor = runtime.torch.version_tuple if runtime.torch else (0, 0)
+    releases = owner.release_for.get(minor, "").split()
+    version = owner.version.partition("+")[0]
+    is_release = re.fullmatch(r"\d+(\.\d+)+(\.post\d+)?", version) is not None
+    return is_release and any(f"{version}.".startswith(f"{release}.") for release in releases)
+
+
 def _paired(owner: Owner, release: str, runtime: Runtime) -> Fix:
     """Install a release of a package for the installed torch, and leave that torch as it is."""
     if owner.channel == "conda":
         return by_conda(Conda(runtime.environment).install(f'"{owner.name}={release}"'))
     wanted = f"{release}.*" if release.count(".") < 2 else release
     index = ""
-    if local := _local_version_of_pair(owner, runtime):
+    if local := local_of_pair(owner.name, runtime):
         index = f"--index-url {PYTORCH_INDEX}{local}"
         installed = owner.version.partition("+")[0]
         is_release = re.fullmatch(r"\d+(\.\d+)+", installed) is not None
@@ -128,10 +137,10 @@ def _paired(owner: Owner, release: str, runtime: Runtime) -> Fix:
     return command_alone(Kind.INSTALL_RELEASE, command)
 
 
-def _local_version_of_pair(owner: Owner, runtime: Runtime) -> str:
+def local_of_pair(name: str, runtime: Runtime) -> str:
     """The local version of the build of PyTorch's own package for this torch, such as `cpu`; ""
     for a build on PyPI, and for other packages."""
-    if owner.name not in PYTORCHS_OWN or runtime.torch is None:
+    if name not in PYTORCHS_OWN or runtime.torch is None:
         return ""
     local = local_version(runtime.torch)
     if not local and runtime.torch.device == "the CPU" and runtime.machine == "x86_64":
@@ -139,8 +148,14 @@ def _local_version_of_pair(owner: Owner, runtime: Runtime) -> str:
     return local
 
 
+def index_of_pair(name: str, runtime: Runtime) -> str:
+    """The option that names PyTorch's index of the build of its own package; "" for PyPI."""
+    local = local_of_pair(name, runtime)
+    return f"--index-url {PYTORCH_INDEX}{local}" if local else ""
+
+
 def install_again(binary: BinaryRecord, runtime: Runtime) -> Fix:
-    """Install the files of the binary's package again, for this Python and platform."""
+    """Install the files of the binary's package again, for this Python, platform and torch."""
     owner = binary.owner
     if owner is None:
         return in_words(f"reinstall the package that owns {binary.file}, for this Python")
@@ -149,14 +164,22 @@ def install_again(binary: BinaryRecord, runtime: Runtime) -> Fix:
         return by_conda(Conda(runtime.environment).reinstall(exact))
     if owner.source:
         return compile_here(binary, runtime)
+    release = _paired_release(binary, runtime)
+    if release and not _is_paired(owner, runtime):
+        return _paired(owner, release, runtime)  # the one that is here would still not fit
     version, _, local = owner.version.partition("+")
     index = ""
-    if local and owner.name in PYTORCHS_OWN and re.fullmatch(LOCAL_VERSION, local):
+    if of_torch := local_of_pair(owner.name, runtime):
+        # The build that was here may have been for another device than this torch is.
+        index = f"--index-url {PYTORCH_INDEX}{of_torch}"
+        is_of_x86 = runtime.machine == "x86_64"  # Arm's builds have had no local version
+        version = f"{version}+{of_torch}" if is_of_x86 else version
+    elif local and owner.name in PYTORCHS_OWN and re.fullmatch(LOCAL_VERSION, local):
         index = f"--index-url {PYTORCH_INDEX}{local}"
+        version = owner.version
     elif local:
         return in_words(f"install {owner.name} {owner.version} again from where it came")
-    requirement = f'"{owner.name}=={owner.version if index else version}"'
-    command = Pip(runtime.environment).reinstall(index, requirement)
+    command = Pip(runtime.environment).reinstall(index, f'"{owner.name}=={version}"')
     return command_alone(Kind.REINSTALL_PACKAGE, command)
 
 

@@ -33,13 +33,22 @@ def install_torch(
             pip=Pip(environment).install(f'"torch=={dotted(minor)}.*"'),
             conda=Conda(environment).install(f'"pytorch={dotted(minor)}"'),
         )
-    oldest = dotted(load(project.folder).torch_min)
+    return torch_within(environment, f">={oldest_torch(project)}")
+
+
+def torch_within(environment: Environment, specifier: str) -> Fix:
+    """Install a torch that a specifier such as `==2.13.0` admits."""
     return by_installer(
         environment,
         Kind.INSTALL_TORCH,
-        pip=Pip(environment).install(f'"torch>={oldest}"'),
-        conda=Conda(environment).install(f'"pytorch>={oldest}"'),
+        pip=Pip(environment).install(f'"torch{specifier}"'),
+        conda=Conda(environment).install(f'"pytorch{specifier}"'),
     )
+
+
+def oldest_torch(project: Project) -> str:
+    """The oldest torch that serves a project, such as `2.4`."""
+    return dotted(load(project.folder).torch_min)
 
 
 def _public(torch: TorchInstall) -> str:

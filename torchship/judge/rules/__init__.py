@@ -5,7 +5,7 @@ In come the facts of one object (`BinaryRecord`) and of the torch, the Python an
 reading at `rule.py`, which says what a rule is; the modules beside it hold the rules by what they
 are about: the file, the host, torch's ABI, CUDA, what the dynamic linker looks up.
 
-A new rule is a module here, with a test (docs/how/architecture.md, "Adding a rule").
+A new rule is a module here, with a test: docs/how/new-rule.md.
 """
 
 from ..words import codes

@@ -322,6 +322,11 @@ MESSAGES: tuple[Message, ...] = (
         r"|module 'torch' has no attribute '(Tensor|nn|__version__|cuda)'",
     ),
     Message(
+        "cannot import name 'transforms' from 'torchvision' (unknown location)",
+        codes.FILE_OF_ANOTHER_BUILD,
+        r"cannot import name '\w+' from '[\w.]+' \(unknown location\)",
+    ),
+    Message(
         "module 'torch' has no attribute 'int1'",
         codes.WRITTEN_FOR_ANOTHER_TORCH,
         r"module 'torch(\.\w+)*' has no attribute|No module named 'torch\.\w"

@@ -129,7 +129,7 @@ def _compare_with_wheel(package: Path, root: Path, files: Mapping[str, str], whe
     if f"{info}/METADATA" not in files:
         raise ReleaseError(f"{package.name}: {info}/METADATA is missing; see recipe/recipe.yaml")
     stated = required_fields((root / info / "METADATA").read_bytes())
-    needed = required_fields(wheel.common_info["METADATA"])
+    needed = required_fields(wheel.renamed(local=None).info["METADATA"])
     if stated != needed:
         line = sorted({*stated} ^ {*needed})[0]
         raise ReleaseError(
