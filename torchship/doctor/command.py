@@ -26,7 +26,7 @@ from ..judge.records import Finding, Runtime, TorchInstall, dotted, parse_minor
 from ..judge.rules import CODES
 from ..judge.target import Interpreter, Target
 from ..judge.text import printable, quoted
-from ..judge.words import render
+from ..judge.words import codes, render
 from . import examine, grammar, run_command
 from .clash import find_clash
 from .environment import pythons
@@ -155,6 +155,9 @@ class _Doctor:
         else:
             # What a process can die of is many things, and the message names one.
             is_vague = not diagnosis.is_known or (ended is not None and ended.is_of_signal)
+            # Of a name that a package lacks, the files here know more than the message.
+            is_other = reason is not None and reason.code != diagnosis.code
+            is_vague = is_vague or (is_other and diagnosis.code is codes.REQUIREMENT_NOT_MET)
             is_answered = is_vague and reason is not None
             told = () if is_answered else meaning.lines_of_diagnosis(diagnosis)
             lines = [render.shorten(line, target.prefix) for line in told]
