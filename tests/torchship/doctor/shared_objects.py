@@ -111,9 +111,9 @@ _COMPILED: dict[tuple[str | bytes | None, ...], bytes] = {}
 def _as_input(option: str) -> str | bytes:
     """What of an option decides the result: of a file its content, and its path as well where a
     library has no name of its own, since the linker then takes that."""
-    if option.startswith("-"):
-        return option
     path = Path(option)
+    if option.startswith("-") or not path.is_file():  # as the header of `-include`
+        return option
     content = path.read_bytes()
     has_name = path.suffix == ".c" or b"\0%s\0" % path.name.encode() in content
     return content if has_name else option.encode() + b"\0" + content
