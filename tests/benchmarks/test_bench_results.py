@@ -15,7 +15,7 @@ from benchmarks import compare, schema
 from measurements import storage
 
 REPO = Path(__file__).resolve().parents[2]
-LARGEST_TREE = 9_000_000
+LARGEST_TREE = 9_500_000
 LARGEST_RESULTS = 1_500_000
 ROOT = "measurements/results"
 # A file under the root of results, in a sentence: with the root, or with the folder of a table.
