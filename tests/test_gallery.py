@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -45,7 +46,11 @@ def test_a_page_prints_what_it_shows(page: Path) -> None:
         pytest.importorskip("sklearn")
     script = str(REPO / "docs" / "_ext" / "gallery.py")
     code = RUN.format(repo=str(REPO), script=script, page=str(page))
-    run = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True)
+    # os.environ lacks the COLUMNS that readline, which pytest imports, sets for new processes.
+    env = {**os.environ}
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPO, env=env, capture_output=True, text=True
+    )
     assert run.returncode == 0, run.stderr[-2000:]
     assert masked(run.stdout) == masked(page.read_text(encoding="utf-8"))
 
