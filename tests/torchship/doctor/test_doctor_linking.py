@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ctypes
 import hashlib
 import json
 import os
@@ -662,13 +663,27 @@ def test_each_fault_of_linking_has_one_rule() -> None:
     ]
     binary = BinaryRecord(path=Path("/x.so"), kind="library", name="x.so")
     of_linking = [rule for rule in RULES if NEEDS_LINKS in rule.needs]
-    asked = set()
+    answers = []
     for header, facts in faults:
         openings = opened(binary.path, header, **facts)
         runtime = make_runtime(openings=openings, libc=("glibc", (2, 41)))
-        (rule,) = (rule for rule in of_linking if rule.ask(binary, runtime) is not None)
-        asked.add(rule.rank)
-    assert len(asked) == len(faults) == len(of_linking)
+        answers.append([rule.rank for rule in of_linking if rule.ask(binary, runtime) is not None])
+    assert [len(ranks) for ranks in answers] == [1] * len(faults)
+    assert len({rank for ranks in answers for rank in ranks}) == len(faults)
+
+
+def test_a_program_is_not_installed_again_for_another_copy_is_one_too(
+    tmp_path: Path, runtime: Runtime
+) -> None:
+    source = tmp_path / "main.c"
+    source.write_text("int main(void) { return 0; }\n")
+    program = tmp_path / "_C.so"
+    subprocess.run(["cc", "-pie", "-fPIE", source, "-o", program], check=True)
+    with pytest.raises(OSError, match=r"cannot dynamically load"):
+        ctypes.CDLL(str(program))
+    cause = judge_file(program, runtime).cause
+    assert cause is not None and cause.code == "TD201" and "a program" in cause.why
+    assert not cause.fix.command and "-shared" in cause.fix.text
 
 
 def test_an_extension_that_exports_nothing_lacks_a_function(

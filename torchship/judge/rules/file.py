@@ -36,13 +36,16 @@ def check_whole_file(binary: BinaryRecord, runtime: Runtime) -> Finding:
             why=f"{binary.file} is not readable by this user",
             fix=fixes.open_path(binary.path),
         )
+    fix = fixes.fix_for(fixes.Wrong.FILES, binary, runtime)
+    if binary.header.is_program:  # another copy of it would be one, too
+        fix = fixes.in_words("link it with -shared and without -pie, or install another release")
     return Finding(
         status=REJECTED,
         code=codes.DAMAGED_FILE,
         observed=observed,
         needed=_WHOLE,
         why=f"{binary.file} is damaged or not what its name says: {binary.problems[0]}",
-        fix=fixes.fix_for(fixes.Wrong.FILES, binary, runtime),
+        fix=fix,
     )
 
 

@@ -181,6 +181,11 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message("file too short", codes.DAMAGED_FILE, r"file too short|invalid ELF header"),
     Message(
+        "cannot dynamically load position-independent executable",
+        codes.DAMAGED_FILE,
+        r"cannot dynamically load (?:position-independent )?executable",
+    ),
+    Message(
         "dynamic module does not define module export function (PyInit__C)",
         codes.MODULE_RENAMED,
         r"does not define (module export|init) function",
