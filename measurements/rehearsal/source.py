@@ -36,6 +36,9 @@ class Source:
         """Keeps the cells for the CPU of the stable glue and of the oldest torch with ATen cells;
         where a list has no CPU, its newest CUDA stays, whose compiler PyPI has."""
         yaml = YAML()
+        yaml.preserve_quotes = True
+        yaml.width = 1000
+        yaml.indent(mapping=2, sequence=4, offset=2)
         path = self.root / MATRIX
         tree = yaml.load(path)
         if "stable" in tree:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from release_places import REPO
+from ruamel.yaml import YAML
 
 from torchship.builder import HostCompiler
 from torchship.release import ReleaseError
@@ -18,6 +19,7 @@ from torchship.release.matrix import generated
 from torchship.release.matrix.cells import all_cells
 from torchship.release.matrix.load import leftovers, load, load_settings
 from torchship.release.matrix.platforms import FIRST
+from torchship.release.matrix.templates import FOLDER, OPERATORS
 from torchship.release.plan.machine import Compilers, Host
 from torchship.release.plan.plan import Plan
 from torchship.release.plan.planner import fill
@@ -147,6 +149,18 @@ def test_no_page_promises_the_oldest_torch_by_hand() -> None:
         if not name.startswith("docs/numbers/") and (promise := promises.search(by_hand_in(page)))
     }
     assert found == {}
+
+
+def test_the_templates_do_not_hang_on_the_layout_of_the_matrix(copy: Path) -> None:
+    """Lists without an indent, long lines in two, as a program writes them."""
+    templates = [copy / FOLDER / name / "build_matrix.yaml" for name in OPERATORS]
+    before = [load(path) for path in templates]
+    yaml, matrix = YAML(), copy / "build_matrix.yaml"
+    tree = yaml.load(matrix)
+    with matrix.open("w") as file:
+        yaml.dump(tree, file)
+    generated.write_stale(load_settings(FIRST, copy))
+    assert [load(path) for path in templates] == before
 
 
 def test_pages_name_the_torches_that_are_left(copy: Path) -> None:

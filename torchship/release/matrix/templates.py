@@ -39,15 +39,15 @@ def matrix_for(repo: Path, template: str) -> str:
     project = (repo / FOLDER / "project.yaml").read_text(encoding="utf-8")
     project = project.format(operator=OPERATORS[template])
     matrix = (repo / "build_matrix.yaml").read_text(encoding="utf-8")
-    matrix = re.sub(r"(?m)^project:\n(?:  .*\n)*", lambda _: project, matrix)
+    matrix = re.sub(r"(?m)^project:\n(?: .*\n)*", lambda _: project, matrix)
     # The distributions of this repository are no project's.
     matrix = re.sub(
-        r"(?m)^# The pure Python distributions(?:.*\n)*?tools:\n(?:  .*\n)*\n?", "", matrix
+        r"(?m)^# The pure Python distributions(?:.*\n)*?tools:\n(?:[ -].*\n)*\n?", "", matrix
     )
     if not (repo / FOLDER / template / "csrc" / "kernels").is_dir():
-        matrix = re.sub(r"(?m)^kernels:\n(?:  .*\n)*", "kernels: {}\n", matrix)
+        matrix = re.sub(r"(?m)^kernels:\n(?: .*\n)*", "kernels: {}\n", matrix)
         # Deletes the CUDA kernels in a platform's `differs`.
-        matrix = re.sub(r"(?m)^ +kernels:\n +cuda.*\n", "", matrix)
+        matrix = re.sub(r"(?m)^( +)kernels:\n(?:\1 +.*\n)*", "", matrix)
         matrix = re.sub(r"(?m)^( +(?:devices|aten): )\[.*\]$", r"\1[cpu]", matrix)
     return matrix
 
