@@ -100,6 +100,16 @@ def test_a_package_that_asks_for_a_torch_and_ends_the_process_is_explained(
     assert row.code == "TD710" and _fix(row).command.endswith('"torch==2.5.*"')
 
 
+@pytest.mark.parametrize(("mark", "is_explained"), [("ERROR! ", True), ("", False)])
+def test_a_package_that_says_so_and_then_fails_otherwise_is_explained(
+    env: LookedEnvironment, mark: str, *, is_explained: bool
+) -> None:
+    """A mere remark on a torch is no reason for another error."""
+    words = f"{mark}It needs to work with PyTorch 2.5.*, but PyTorch 2.13.0 is found"
+    env.add("trips", f"import os, torch\nprint({words!r}, flush=True)\nos.exit(127)\n")
+    assert (row_of(diagnose(env), "trips").code == "TD710") is is_explained
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -28,6 +28,7 @@ _REFUSES = re.compile(
     re.IGNORECASE,
 )
 _CUDA = re.compile(r"CUDA (\d+)")
+_CALLED_AN_ERROR = re.compile(r"\berror\b", re.IGNORECASE)
 #: What no torch mends.
 _OTHERWISE_UNFIT = (codes.OTHER_PYTHON, codes.OTHER_PLATFORM, codes.GLIBC_TOO_OLD, codes.MUSL)
 
@@ -76,11 +77,15 @@ def package_compares_torch(case: Case) -> Finding | None:
 
 
 def _texts(case: Case) -> Iterator[str]:
-    """What the errors say, and what a package prints before it ends the process."""
+    """What the errors say, and what a package prints before it ends the process or raises an error
+    of another kind. Then only a line that calls itself an error counts."""
     for error in case.errors:
         yield error.message
+    printed = case.seen.output.splitlines()[-20:]
     if case.seen.outcome == "ended" or any(one.type == "SystemExit" for one in case.errors):
-        yield from case.seen.output.splitlines()[-20:]
+        yield from printed
+    elif case.errors:
+        yield from filter(_CALLED_AN_ERROR.search, printed)
 
 
 def _wanted(text: str, torch: TorchInstall) -> Iterator[str]:
