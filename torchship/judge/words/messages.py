@@ -398,6 +398,11 @@ MESSAGES: tuple[Message, ...] = (
         r"can't load C\+\+/CUDA extensions|Skipping import of cpp extensions",
     ),
     Message(
+        "Python version mismatch: module was compiled for Python 3.10",
+        codes.PACKAGE_OF_ANOTHER_PYTHON,
+        r"module was compiled for Python \d",
+    ),
+    Message(
         "is not a supported wheel on this platform",
         codes.PACKAGE_OF_ANOTHER_PYTHON,
         r"is not a supported wheel on this platform",
