@@ -1,7 +1,7 @@
 """What GitHub and PyPI know, in a folder: the stand-ins read and change it.
 
 FOLDER/artefacts/NAME   what a job of this run keeps for later jobs
-FOLDER/releases/TAG     the files of a release, with its title and notes in `about.json`
+FOLDER/releases/TAG     the files of a release, with its title and notes in TAG.json
 FOLDER/signed.json      the hashes that were signed, each with the refs for which it was
 FOLDER/index            the files on PyPI
 FOLDER/server           the repositories, as `GITHUB_SERVER_URL` names them
@@ -45,6 +45,10 @@ class Forge:
 
     def release(self, tag: str) -> Path:
         return self.folder / "releases" / tag
+
+    def about(self, tag: str) -> Path:
+        """The file with the title and the notes of a release."""
+        return self.folder / "releases" / f"{tag}.json"
 
     def make(self) -> None:
         """Makes the folder, with an empty repository for what a workflow pushes."""

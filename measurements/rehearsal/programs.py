@@ -129,7 +129,7 @@ def _create_release(options: argparse.Namespace, forge: Forge, permissions: dict
         if not path.is_file() or (folder / path.name).exists():
             raise Refused(f"gh release create: {path} is no file, or there are two of its name")
         shutil.copy(path, folder)
-    folder.with_suffix(".json").write_text(json.dumps(about))
+    forge.about(options.tag).write_text(json.dumps(about))
     return 0
 
 
