@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from ..judge import fixes
 from ..judge.records import REJECTED, Finding, Runtime
-from ..judge.text import printable, read_regular
+from ..judge.text import printable
 from ..judge.words import codes, messages
+from .environment.syntax import syntax_of
 from .looking.look import look_after
 from .looking.processes import Python
 from .looking.seen import Seen, SeenFrame
@@ -49,11 +49,8 @@ def _frames(seen: Seen) -> tuple[SeenFrame, ...]:
 
 def _imports_up_to(script: Path, line: int, runtime: Runtime) -> tuple[list[str], str]:
     """The modules that a script imports before a line, and the one that it imports there."""
-    tree = ast.Module(body=[], type_ignores=[])
-    with suppress(OSError, ValueError, SyntaxError, RecursionError, MemoryError):
-        tree = ast.parse(read_regular(script, budget=runtime.target.budget))
     before: dict[str, None] = {}
-    for node in tree.body:
+    for node in syntax_of(script, runtime.target).body:
         is_there = node.lineno <= line <= (node.end_lineno or node.lineno)
         names = [*_names(node)]
         if is_there and names:

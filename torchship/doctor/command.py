@@ -153,12 +153,7 @@ class _Doctor:
         if check.form == "json":
             report.print_json_of_message(diagnosis, result, reason, target.prefix)
         else:
-            # What a process can die of is many things, and the message names one.
-            is_vague = not diagnosis.is_known or (ended is not None and ended.is_of_signal)
-            # Of a name that a package lacks, the files here know more than the message.
-            is_other = reason is not None and reason.code != diagnosis.code
-            is_vague = is_vague or (is_other and diagnosis.code is codes.REQUIREMENT_NOT_MET)
-            is_answered = is_vague and reason is not None
+            is_answered = _says_all(reason, diagnosis, ended)
             told = () if is_answered else meaning.lines_of_diagnosis(diagnosis)
             lines = [render.shorten(line, target.prefix) for line in told]
             # Not shortened: it holds a command.
@@ -228,6 +223,19 @@ def _has_torch() -> bool:
     except TorchNotFoundError:
         return False
     return True
+
+
+def _says_all(
+    reason: Finding | None, diagnosis: meaning.Diagnosis, ended: EndedCommand | None
+) -> bool:
+    """Whether the reason that was found here leaves nothing to say of the message as such."""
+    if reason is None:
+        return False
+    # What a process can die of is many things, and the message names one.
+    if not diagnosis.is_known or (ended is not None and ended.is_of_signal):
+        return True
+    # Of a name that a package lacks, the files here know more than the message.
+    return diagnosis.code is codes.REQUIREMENT_NOT_MET and reason.code != diagnosis.code
 
 
 def _meant(check: Check, target: Target) -> Check | Choose | Explain:

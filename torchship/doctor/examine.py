@@ -158,7 +158,7 @@ def _with_untried(judged: Iterable[rows.Row]) -> list[rows.Row]:
 def _left_over(request: Request, target: Target) -> list[Path]:
     """The folders of removed packages, of those that the user names or of all."""
     if not request.names:
-        return [folder for _, folder in leftovers(target)]
+        return [*leftovers(target)]
     named = (leftover(target, name) for name in request.names if os.sep not in name)
     return [folder for folder in named if folder is not None]
 

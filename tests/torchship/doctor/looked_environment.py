@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from torchship.doctor.looking.seen import Looked
 from torchship.doctor.report.report import Report
 from torchship.doctor.report.rows import Row
 from torchship.judge import probe_runtime
+from torchship.judge.records import Fix
 from torchship.judge.target import Target
 
 #: A module that Python makes out of C, with a name to be filled in.
@@ -133,6 +135,19 @@ def diagnose(
 
 def _is_import(row: Row) -> bool:
     return row.seen is not None and ".so" not in row.path.name
+
+
+def carry_out(env: LookedEnvironment, row: Row, module: str, *, before: str = "true") -> None:
+    """Run the command of a row's fix in a shell, after another, and there import a module. Raises
+    CalledProcessError if it cannot be imported."""
+    shell = f"{before}; {fix_of(row).command}; {env.python} -c 'import {module}'"
+    subprocess.run(["bash", "-c", shell], check=True, cwd=env.folder)
+
+
+def fix_of(row: Row) -> Fix:
+    """The fix of a row that has a cause."""
+    assert row.finding is not None
+    return row.finding.fix
 
 
 def row_of(report: Report, name: str) -> Row:

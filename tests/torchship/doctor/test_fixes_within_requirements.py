@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from environments import add_extension, add_package, add_pip, make_environment
-from looked_environment import LookedEnvironment, diagnose, row_of
+from looked_environment import LookedEnvironment, diagnose, fix_of, row_of
 from packaging_alone import packaging_alone
 from sick_environment import REPO, SickEnvironment, carries_out
 
@@ -31,9 +31,7 @@ def _set_version(env: LookedEnvironment, name: str, version: str) -> None:
 
 
 def _command(env: LookedEnvironment, name: str) -> str:
-    row = row_of(diagnose(env), name)
-    assert row.finding is not None
-    return row.finding.fix.command
+    return fix_of(row_of(diagnose(env), name)).command
 
 
 @pytest.mark.parametrize(

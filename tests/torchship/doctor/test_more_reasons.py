@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,22 +12,16 @@ from pathlib import Path
 
 import pytest
 from environments import SYMBOL, add_package
-from looked_environment import LookedEnvironment, diagnose, row_of
+from looked_environment import LookedEnvironment, carry_out, diagnose, fix_of, row_of
 from shared_objects import shared_object
 from sick_environment import carries_out
 
-from torchship.doctor.report.rows import Row
 from torchship.judge import fixes
 
 
 @pytest.fixture
 def env(tmp_path: Path) -> LookedEnvironment:
     return LookedEnvironment(tmp_path / "env")
-
-
-def _command(row: Row) -> str:
-    assert row.finding is not None
-    return row.finding.fix.command
 
 
 @contextmanager
@@ -51,8 +44,7 @@ def test_a_limit_of_the_shell_is_told_and_raised(env: LookedEnvironment) -> None
     with _limited(resource.RLIMIT_NOFILE, 200):
         row = row_of(diagnose(env), "files")
     assert row.code == "TD311" and "200 open files" in row.summary
-    shell = ["bash", "-c", f"ulimit -S -n 200; {_command(row)}; {env.python} -c 'import files'"]
-    subprocess.run(shell, check=True, cwd=env.folder)
+    carry_out(env, row, "files", before="ulimit -S -n 200")
 
 
 def test_a_limit_is_told_of_a_process_that_died(env: LookedEnvironment) -> None:
@@ -75,8 +67,7 @@ def test_a_folder_to_compile_into_that_is_closed_is_told(env: LookedEnvironment)
     env.add("jit", "from torch.utils.cpp_extension import load\nload()\n")
     row = row_of(diagnose(env), "jit")
     assert row.code == "TD603" and "/cache/torch_extensions" in row.summary
-    shell = ["bash", "-c", f"{_command(row)}; {env.python} -c 'import jit'"]
-    subprocess.run(shell, check=True, cwd=env.folder)
+    carry_out(env, row, "jit")
 
 
 def test_code_of_an_old_generator_is_told(env: LookedEnvironment) -> None:
@@ -85,7 +76,7 @@ def test_code_of_an_old_generator_is_told(env: LookedEnvironment) -> None:
     env.add("board", "import torch\nimport google.protobuf\n")
     row = row_of(diagnose(env), "board")
     assert row.code == "TD707" and "board 1.0 holds code" in row.summary
-    assert _command(row).endswith("'protobuf<4'")
+    assert fix_of(row).command.endswith("'protobuf<4'")
 
 
 def test_a_module_that_its_distribution_no_longer_has_is_told(env: LookedEnvironment) -> None:
@@ -96,7 +87,7 @@ def test_a_module_that_its_distribution_no_longer_has_is_told(env: LookedEnviron
     words = "No module named 'pkg_resources'"
     env.add("old", f"import torch\nraise ModuleNotFoundError({words!r})\n")
     row = row_of(diagnose(env), "old")
-    assert row.code == "TD707" and _command(row).endswith("'setuptools<82'")
+    assert row.code == "TD707" and fix_of(row).command.endswith("'setuptools<82'")
 
 
 def test_a_package_is_found_under_the_name_of_its_module(env: LookedEnvironment) -> None:
@@ -134,7 +125,7 @@ def test_torchs_own_folder_is_left_and_none_of_its_files_is_moved(env: LookedEnv
     env.folder = env.torch
     row = row_of(diagnose(env), "torch")
     assert row.code == "TD217" and "__future__.py hides" in row.summary
-    assert "export PYTHONSAFEPATH=1" in _command(row)
+    assert "export PYTHONSAFEPATH=1" in fix_of(row).command
 
 
 def test_an_editable_of_another_python_is_told_where_its_sources_lie(
@@ -163,7 +154,7 @@ def test_a_wheel_of_nvidias_that_is_not_there_is_the_one_that_is_missed(
     env.add("user", "import torch\n")
     row = row_of(diagnose(env), "torch")
     assert row.code == "TD105"
-    assert "nvidia-nccl-cu13==2.30.4" in _command(row)
+    assert "nvidia-nccl-cu13==2.30.4" in fix_of(row).command
 
 
 def test_an_exit_is_told_with_what_the_package_says(env: LookedEnvironment) -> None:
@@ -191,12 +182,10 @@ def test_of_two_libraries_of_a_name_the_one_that_has_the_symbol_is_named(
     folder = env.add("spectra", "import torch\nfrom . import _C\n")
     env.add_module(folder / "_C.so", needs="many", libraries=(right,))
     env.list_objects("spectra")
-    folders = f"{old}:{new}"
-    monkeypatch.setenv("LD_LIBRARY_PATH", folders)
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{old}:{new}")
     row = row_of(diagnose(env), "spectra")
     assert row.code == "TD506" and f"before {right}" in row.summary
-    shell = f"export LD_LIBRARY_PATH={folders}; {_command(row)}; {env.python} -c 'import spectra'"
-    subprocess.run(["bash", "-c", shell], check=True, cwd=env.folder)
+    carry_out(env, row, "spectra")
 
 
 @pytest.mark.parametrize("versions", ["FFT_2 { many; };", None])
@@ -212,13 +201,11 @@ def test_of_two_libraries_of_a_name_the_one_that_has_the_version_is_named(
     folder = env.add("waves", "import torch\nfrom . import _C\n")
     env.add_module(folder / "_C.so", needs="many", libraries=(right,))
     env.list_objects("waves")
-    folders = f"{old}:{new}"
-    monkeypatch.setenv("LD_LIBRARY_PATH", folders)
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{old}:{new}")
     row = row_of(diagnose(env), "waves")
     assert row.code == "TD506"
     assert f"{old / 'libfft.so.3'}, which lacks the version FFT_3, before {right}" in row.summary
-    shell = f"export LD_LIBRARY_PATH={folders}; {_command(row)}; {env.python} -c 'import waves'"
-    subprocess.run(["bash", "-c", shell], check=True, cwd=env.folder)
+    carry_out(env, row, "waves")
 
 
 def test_a_library_without_versions_before_torchs_own_is_named(
@@ -242,7 +229,7 @@ def test_a_library_without_versions_before_torchs_own_is_named(
     row = row_of(diagnose(env), "torch")
     assert row.code == "TD506", row.summary
     assert f"brings in {old / name} before torch's own" in row.summary
-    assert _command(row) == "unset LD_LIBRARY_PATH"
+    assert fix_of(row).command == "unset LD_LIBRARY_PATH"
 
 
 def test_of_a_process_that_aborts_no_missing_symbol_is_blamed(env: LookedEnvironment) -> None:
@@ -261,7 +248,7 @@ def test_a_home_of_another_python_is_told(
     assert "PYTHONHOME" not in row_of(diagnose(env), "user").summary
     monkeypatch.setenv("PYTHONHOME", sys.base_prefix)
     row = row_of(diagnose(env), "user")
-    assert "PYTHONHOME" in row.summary and _command(row) == "unset PYTHONHOME"
+    assert "PYTHONHOME" in row.summary and fix_of(row).command == "unset PYTHONHOME"
 
 
 def test_a_torch_of_two_releases_is_told(env: LookedEnvironment) -> None:

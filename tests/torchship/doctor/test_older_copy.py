@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 from environments import add_package
-from looked_environment import LookedEnvironment, diagnose, row_of
+from looked_environment import LookedEnvironment, carry_out, diagnose, fix_of, row_of
 from sick_environment import carries_out
 
 from torchship.judge import fixes
@@ -49,11 +48,8 @@ def test_the_folder_is_taken_off_the_path(
     row = row_of(diagnose(env, name), name)
     assert row.code == "TD205"
     assert "metrics 0.6.0" in row.summary and "which PYTHONPATH names" in row.summary
-    assert row.finding is not None
-    command = row.finding.fix.command
-    shell = f"{command}; {env.python} -c 'import {name}; import os; print(os.environ.get(\"X\"))'"
-    subprocess.run(["bash", "-c", shell], check=True, cwd=env.folder)
-    assert command == (
+    carry_out(env, row, name)
+    assert fix_of(row).command == (
         "export PYTHONPATH=/nonexistent/a:/nonexistent/b" if others else "unset PYTHONPATH"
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from environments import add_package, make_environment
-from looked_environment import LookedEnvironment, diagnose, row_of
+from looked_environment import LookedEnvironment, carry_out, diagnose, fix_of, row_of
 
 from torchship.doctor.environment.archives import names_in
 from torchship.doctor.environment.elsewhere import environment_with
@@ -24,11 +24,6 @@ from torchship.judge.target import Target
 @pytest.fixture
 def env(tmp_path: Path) -> LookedEnvironment:
     return LookedEnvironment(tmp_path / "env")
-
-
-def _command(row: Row) -> str:
-    assert row.finding is not None
-    return row.finding.fix.command
 
 
 def _on_path(env: LookedEnvironment, *entries: Path) -> None:
@@ -93,8 +88,7 @@ def test_a_pth_file_that_makes_a_package_without_its_other_part_is_told(
     _on_path(env, env.prefix / "entry")
     row = row_of(diagnose(env, "spaced.ops"), "spaced.ops")
     assert "spaced-nspkg.pth makes the package spaced for Python, without" in row.summary
-    shell = f"{_command(row)}; {env.python} -c 'import spaced.ops'"
-    subprocess.run(["bash", "-c", shell], check=True, cwd=env.folder)
+    carry_out(env, row, "spaced.ops")
 
 
 def test_a_package_with_code_that_leaves_out_a_part_is_told(env: LookedEnvironment) -> None:
@@ -156,7 +150,7 @@ def test_docstrings_that_are_left_out_are_told(
     assert diagnose(env, "noted").exit_code == 0
     monkeypatch.setenv("PYTHONOPTIMIZE", "2")
     row = row_of(diagnose(env, "noted"), "noted")
-    assert row.code == "TD713" and _command(row) == "unset PYTHONOPTIMIZE"
+    assert row.code == "TD713" and fix_of(row).command == "unset PYTHONOPTIMIZE"
 
 
 def test_without_docstrings_no_other_error_is_explained_by_them(
@@ -179,7 +173,7 @@ def test_a_module_of_another_active_environment_is_told(
     add_package(site, "torch", {"torch/__init__.py": ""})
     row = row_of(diagnose(env, "user"), "user")
     assert f"forge is installed in {other}" in row.summary
-    assert _command(row) == f'export PATH={other / "bin"}:"$PATH"'
+    assert fix_of(row).command == f'export PATH={other / "bin"}:"$PATH"'
 
 
 def test_the_environment_in_which_one_was_made_is_known(tmp_path: Path) -> None:
@@ -253,7 +247,7 @@ def test_a_requirement_in_the_words_of_a_package_is_told(env: LookedEnvironment)
     env.add("models", f"import torch\nraise ImportError({words!r})\n")
     row = row_of(diagnose(env, "models"), "models")
     assert row.code == "TD707" and "needs tokens<3,>=2.0" in row.summary
-    assert "'tokens<3,>=2.0'" in _command(row)
+    assert "'tokens<3,>=2.0'" in fix_of(row).command
 
 
 @pytest.mark.parametrize(

@@ -9,25 +9,18 @@ from pathlib import Path
 
 import pytest
 from environments import SYMBOL, add_package, add_pip
-from looked_environment import LookedEnvironment, diagnose, row_of
+from looked_environment import LookedEnvironment, diagnose, fix_of, row_of
 from packaging_alone import packaging_alone
 from shared_objects import shared_object
 from sick_environment import REPO, SickEnvironment, carries_out
 
 from torchship.doctor.environment.targets import UsageError
-from torchship.doctor.report.rows import Row
 from torchship.judge import fixes
-from torchship.judge.records import Fix
 
 
 @pytest.fixture
 def env(tmp_path: Path) -> LookedEnvironment:
     return LookedEnvironment(tmp_path / "env")
-
-
-def _fix(row: Row) -> Fix:
-    assert row.finding is not None
-    return row.finding.fix
 
 
 # What Python cannot read.
@@ -40,7 +33,7 @@ def test_a_file_of_null_bytes_is_named_and_its_package_installed_again(
     (folder / "inner.py").write_bytes(bytes(6))
     row = row_of(diagnose(env), "blank")
     assert row.code == "TD204" and "blank/inner.py of blank 1.0 holds null bytes" in row.summary
-    assert _fix(row).command.endswith('--force-reinstall --no-deps "blank==1.0"')
+    assert fix_of(row).command.endswith('--force-reinstall --no-deps "blank==1.0"')
 
 
 def test_a_file_that_was_changed_is_told_from_one_for_another_python(
@@ -53,7 +46,7 @@ def test_a_file_that_was_changed_is_told_from_one_for_another_python(
     assert row_of(report, "cut").code == "TD204"
     assert "is not as it was installed" in row_of(report, "cut").summary
     later = row_of(report, "later")
-    assert later.code == "TD706" and _fix(later).releases_of == ("later",)
+    assert later.code == "TD706" and fix_of(later).releases_of == ("later",)
 
 
 def test_the_python_that_the_metadata_ask_for_is_named(env: LookedEnvironment) -> None:
@@ -88,7 +81,7 @@ def test_the_torch_that_a_package_asks_for_is_named(
     env.add("theirs", f"import torch\nraise RuntimeError({words!r})\n")
     row = row_of(diagnose(env), "theirs")
     assert row.code == "TD710"
-    assert _fix(row).command.endswith(command)
+    assert fix_of(row).command.endswith(command)
 
 
 def test_a_package_that_asks_for_a_torch_and_ends_the_process_is_explained(
@@ -97,7 +90,7 @@ def test_a_package_that_asks_for_a_torch_and_ends_the_process_is_explained(
     words = "needs to work with PyTorch 2.5.*, but PyTorch 2.13.0 is found"
     env.add("exits", f"import torch, sys\nprint({words!r}, flush=True)\nsys.exit(127)\n")
     row = row_of(diagnose(env), "exits")
-    assert row.code == "TD710" and _fix(row).command.endswith('"torch==2.5.*"')
+    assert row.code == "TD710" and fix_of(row).command.endswith('"torch==2.5.*"')
 
 
 @pytest.mark.parametrize(("mark", "is_explained"), [("ERROR! ", True), ("", False)])
@@ -131,7 +124,7 @@ def test_of_an_object_for_another_python_no_torch_is_named(env: LookedEnvironmen
     env.add_module(folder / "_C.cpython-39-x86_64-linux-gnu.so", needs="x")
     env.list_objects("theirs")
     row = row_of(diagnose(env), "theirs")
-    assert row.code == "TD710" and not _fix(row).command
+    assert row.code == "TD710" and not fix_of(row).command
 
 
 # What only bears the name.
@@ -243,7 +236,7 @@ def test_a_compiler_that_cxx_names_and_that_is_not_there_is_told(
     monkeypatch.setenv("CXX", "no-such-c++ -O2")
     row = row_of(diagnose(env), "jit")
     assert row.code == "TD803" and "CXX names no-such-c++" in row.summary
-    shell = f"export CXX=no-such-c++; {_fix(row).command}; {env.python} -c 'import jit'"
+    shell = f"export CXX=no-such-c++; {fix_of(row).command}; {env.python} -c 'import jit'"
     subprocess.run(["/bin/bash", "-c", shell], check=True, cwd=env.folder)
 
 
@@ -257,11 +250,11 @@ def test_a_ninja_off_the_path_is_put_on_it(
     monkeypatch.setenv("PATH", ":".join(folders))
     assert shutil.which("ninja") is None
     row = row_of(diagnose(env), "jit")
-    assert row.code == "TD807" and _fix(row).command.endswith("pip install ninja")
+    assert row.code == "TD807" and fix_of(row).command.endswith("pip install ninja")
     ninja = env.python.with_name("ninja")
     ninja.write_text("#!/bin/sh\n")
     ninja.chmod(0o755)
-    shell = f"{_fix(row_of(diagnose(env), 'jit')).command}; {env.python} -c 'import jit'"
+    shell = f"{fix_of(row_of(diagnose(env), 'jit')).command}; {env.python} -c 'import jit'"
     subprocess.run(["/bin/bash", "-c", shell], check=True, cwd=env.folder)
 
 
@@ -287,7 +280,7 @@ def test_the_first_error_of_a_compiler_is_named(env: LookedEnvironment) -> None:
     _compiling(env, words, unless="False")
     row = row_of(diagnose(env), "jit")
     assert row.code == "TD702" and "kernel.cpp:2: 'struct c10::Device' has no" in row.summary
-    assert _fix(row).releases_of == ("jit",)
+    assert fix_of(row).releases_of == ("jit",)
 
 
 # What a module says of itself.
@@ -308,8 +301,8 @@ def test_a_name_that_a_module_itself_refuses_is_told(
     env.add("upper", "import torch, lower\nlower.Inf\n", "Requires-Dist: lower>=0.1")
     row = row_of(diagnose(env), "upper")
     assert row.code == "TD707" and "`lower.Inf` was removed" in row.summary
-    assert _fix(row).command.endswith(command) and bool(_fix(row).command) is bool(command)
-    assert _fix(row).releases_of == (() if command else ("upper", "lower"))
+    assert fix_of(row).command.endswith(command) and bool(fix_of(row).command) is bool(command)
+    assert fix_of(row).releases_of == (() if command else ("upper", "lower"))
 
 
 @pytest.mark.parametrize(
@@ -319,13 +312,13 @@ def test_a_name_that_a_module_itself_refuses_is_told(
         ("please type 'pip install -U einops toml'.", "einops toml"),
     ],
 )
-def test_what_a_package_asks_to_install_is_the_fix(
+def test_what_a_package_asks_to_install_is_thefix_of(
     env: LookedEnvironment, words: str, names: str
 ) -> None:
     add_pip(env.site)
     env.add("asks", f"import torch\nraise ImportError({words!r})\n")
     row = row_of(diagnose(env), "asks")
-    assert row.code == "TD707" and _fix(row).command.endswith(f"install {names}")
+    assert row.code == "TD707" and fix_of(row).command.endswith(f"install {names}")
 
 
 def test_words_behind_a_command_are_not_taken_for_packages(env: LookedEnvironment) -> None:
@@ -333,7 +326,7 @@ def test_words_behind_a_command_are_not_taken_for_packages(env: LookedEnvironmen
     assert row_of(diagnose(env), "asks").code == "TD906"
 
 
-def test_what_is_installed_already_is_no_fix(env: LookedEnvironment) -> None:
+def test_what_is_installed_already_is_nofix_of(env: LookedEnvironment) -> None:
     env.add("einops", "import torch\n")
     env.add("asks", "import torch\nraise ImportError('Run `pip install einops`')\n")
     assert row_of(diagnose(env), "asks").code == "TD906"

@@ -12,7 +12,7 @@ from pathlib import Path
 from ...judge.project import Record
 from ...judge.target import Target
 from ...judge.text import is_file, list_names, read_regular
-from .installed import SITE_NAMES
+from .installed import SITE_NAMES, module_in
 
 _MADE_BY = re.compile(r"^command *= *(.{1,2000})$", re.MULTILINE)
 _SEES_THE_SYSTEMS = re.compile(
@@ -64,7 +64,6 @@ def _active() -> Iterator[Path]:
 def _has(prefix: Path, module: str) -> bool:
     for name in list_names(prefix / "lib"):
         for site in SITE_NAMES if name.startswith("python") else ():
-            place = prefix / "lib" / name / site / module
-            if is_file(place / "__init__.py") or is_file(place.with_name(f"{module}.py")):
+            if module_in(prefix / "lib" / name / site, module):
                 return True
     return False

@@ -153,6 +153,14 @@ def _is_same(path: Path, other: Path) -> bool:
     return os.path.realpath(path) == os.path.realpath(other)
 
 
+def module_in(folder: Path, name: str) -> Path | None:
+    """The folder of a package, or the file of a module, of this name in a folder."""
+    for place in (folder / name / "__init__.py", folder / f"{name}.py"):
+        if is_file(place):
+            return module_at(place)
+    return None
+
+
 def module_at(place: Path) -> Path:
     """A module by the file of which Python makes it: the folder of a package, else the file."""
     return place.parent if place.name == "__init__.py" else place

@@ -35,18 +35,18 @@ def leftover(target: Target, name: str, *, is_missed: bool = False) -> Path | No
     return folder if is_sure else None
 
 
-def leftovers(target: Target) -> Iterator[tuple[str, Path]]:
+def leftovers(target: Target) -> Iterator[Path]:
     """The folders of well-known packages that are left over, and of those that were packages."""
-    names = (name for entry in target.search_path() for name in _names_in_site(Path(entry)))
-    for name in dict.fromkeys(names):
+    sites = (site for site in map(Path, target.search_path()) if site.name in SITE_NAMES)
+    names = dict.fromkeys(name for site in sites for name in _names_of_packages(site))
+    for name in names:
         folder = leftover(target, name)
-        if folder is not None and _was_package(folder):
-            yield name, folder
+        if folder is not None:
+            yield folder
 
 
-def _names_in_site(site: Path) -> list[str]:
-    if site.name not in SITE_NAMES:
-        return []
+def _names_of_packages(site: Path) -> list[str]:
+    """The names in a folder that were packages."""
     return [name for name in list_names(site) if name.isidentifier() and _was_package(site / name)]
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from ...judge.linking.search import is_folder
 from ...judge.records import TorchInstall
 from ...judge.target import Target
-from ...judge.text import is_file, printable
+from ...judge.text import printable
 from .archives import names_in
 from .catalog import tops_of, with_module
-from .installed import SITE_NAMES, installed, site_folders
+from .installed import SITE_NAMES, installed, module_in, site_folders
 from .leftover import leftover
 from .owner import distributions, find_owner, shared_objects
 from .standards import normal
@@ -123,12 +123,9 @@ def _place_of_module(target: Target, name: str) -> Path | None:
     parts = name.split(".")
     if not all(part.isidentifier() for part in parts):
         return None
-    for place in (Path(entry, *parts) for entry in target.search_path() if entry):
-        if is_file(place / "__init__.py"):
-            return place
-        if is_file(place.with_name(f"{place.name}.py")):
-            return place.with_name(f"{place.name}.py")
-    return None
+    *folders, last = parts
+    entries = (Path(entry, *folders) for entry in target.search_path() if entry)
+    return next(filter(None, (module_in(entry, last) for entry in entries)), None)
 
 
 def _named_files(target: Target, name: str, owned: list[list[Path]]) -> list[Path]:

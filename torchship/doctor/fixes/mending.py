@@ -110,32 +110,33 @@ def fit_package(package: Distribution, runtime: Runtime) -> Fix:
     torch = runtime.torch
     version = torch.version if torch else "this torch"
     words = f"install a release of {package.name} for torch {version}"
-    pairs = paired_releases(package.name)
-    release = pairs.get(torch.version_tuple, "").partition(" ")[0] if torch else ""
+    release = _paired_release(package.name, runtime)
     if not release or f"{package.version}.".startswith(f"{release}."):
         return fixes.other_release(f"{words}, or the torch that it is for", package.name)
-    wanted = f"{release}.*" if release.count(".") < 2 else release
     if runtime.environment.kind == "conda":
         # In words: the releases are PyPI's, and which of them a channel has, only its index tells.
         return fixes.in_words(f"{words}: {release}")
-    command = Pip(runtime.environment).reinstall(f'"{package.name}=={wanted}"')
+    exact = f'"{package.name}=={fixes.any_patch_of(release)}"'
+    command = Pip(runtime.environment).reinstall(exact)
     return fixes.command_alone(fixes.Kind.INSTALL_RELEASE, command)
 
 
 def install_package(name: str, runtime: Runtime) -> str:
     """The command that installs a package that is not here, in a release for this torch; "" if none
     is known for it."""
-    torch = runtime.torch
-    of_minor = paired_releases(name).get(torch.version_tuple, "") if torch else ""
-    release = of_minor.partition(" ")[0]
+    release = _paired_release(name, runtime)
     if not release:
         return ""
     if runtime.environment.kind == "conda":
         return Conda(runtime.environment).install(f'"{name}={release}"')
-    wanted = f"{release}.*" if release.count(".") < 2 else release
-    return Pip(runtime.environment).install(
-        fixes.index_of_pair(name, runtime), f'"{name}=={wanted}"'
-    )
+    exact = f'"{name}=={fixes.any_patch_of(release)}"'
+    return Pip(runtime.environment).install(fixes.index_of_pair(name, runtime), exact)
+
+
+def _paired_release(name: str, runtime: Runtime) -> str:
+    """The best release of a package for the torch that is here; "" if none is known."""
+    torch = runtime.torch
+    return paired_releases(name).get(torch.version_tuple, "").partition(" ")[0] if torch else ""
 
 
 def replace_leftover(folder: Path, runtime: Runtime) -> Fix:

@@ -9,9 +9,8 @@ from ...judge.linking.search import is_folder
 from ...judge.project import Record
 from ...judge.records import BinaryRecord, parse_file_name
 from ...judge.target import Target
-from ...judge.text import is_file
 from ..environment.catalog import tops_of
-from ..environment.installed import Distribution, top_package
+from ..environment.installed import Distribution, module_in, top_package
 from ..environment.metadata import is_only_unpacked, origin_of
 from ..environment.owner import distributions
 from ..environment.reached import Reached
@@ -103,7 +102,7 @@ def modules_of(
     tops = [top for top in tops_of(target, package.place) if top.lower() not in _NO_MODULES]
     name = normal(package.name).replace("-", "_")
     # top_level.txt may name a module that is not there.
-    found = [top for top in tops if _is_module(package.site, top)]
+    found = [top for top in tops if module_in(package.site, top)]
     named = [top for top in tops if top.lower() == name]
     # A folder without __init__.py is a module, too.
     named = [top for top in named if top in found or is_folder(target, package.site / top)]
@@ -124,10 +123,6 @@ def modules_of(
 
 def _is_importable(module: str) -> bool:
     return all(part.isidentifier() for part in module.split("."))
-
-
-def _is_module(site: Path, top: str) -> bool:
-    return is_file(site / top / "__init__.py") or is_file(site / f"{top}.py")
 
 
 def _nearest(path: Path, modules: Sequence[str]) -> str:

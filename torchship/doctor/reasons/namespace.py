@@ -15,6 +15,7 @@ from ...judge import fixes
 from ...judge.records import Finding, Fix
 from ...judge.text import is_file, list_names, printable, read_regular
 from ...judge.words import codes
+from ..environment.installed import module_in
 from .case import Case
 
 _NO_MODULE = re.compile(r"No module named '(?P<package>[\w.]{1,200})\.(?P<part>\w{1,200})'")
@@ -47,9 +48,9 @@ def part_is_left_out(case: Case) -> Finding | None:
 def _places(case: Case, package: str, part: str) -> Iterator[Path]:
     """Where the path has a part of a package."""
     for entry in map(Path, filter(None, case.path)):
-        place = entry.joinpath(*package.split("."), part)
-        if is_file(place / "__init__.py") or is_file(place.with_name(f"{part}.py")):
-            yield place
+        folder = entry.joinpath(*package.split("."))
+        if module_in(folder, part):
+            yield folder / part
 
 
 def _making(case: Case, top: str) -> Iterator[Path]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from ...judge.records import Finding
-from ...judge.text import printable, read_regular
+from ...judge.text import printable
 from ...judge.words import codes
+from ..environment.syntax import syntax_of
 from ..looking.seen import SeenError
 from .case import Case
 from .missing_module import other_release
@@ -43,7 +43,7 @@ def arguments_do_not_fit(case: Case) -> Finding | None:
 def _called(case: Case, error: SeenError, match: re.Match[str]) -> Iterator[str]:
     """The modules out of which the line that failed can have the function."""
     frame = error.frames[-1]
-    tree = _tree(case, Path(frame.file))
+    tree = syntax_of(Path(frame.file), case.runtime.target)
     parts = match["function"].split(".")
     wanted = {parts[-2] if len(parts) > 1 and parts[-1] == "__init__" else parts[-1]}
     modules = dict(_imported(tree))
@@ -52,13 +52,6 @@ def _called(case: Case, error: SeenError, match: re.Match[str]) -> Iterator[str]
             root = _root(node.func)
             if _last_name(node.func) in wanted and root in modules:
                 yield modules[root]
-
-
-def _tree(case: Case, path: Path) -> ast.Module:
-    """The syntax of a module; that of an empty one if it cannot be read."""
-    with suppress(OSError, ValueError, SyntaxError, RecursionError, MemoryError):
-        return ast.parse(read_regular(path, budget=case.runtime.target.budget))
-    return ast.Module(body=[], type_ignores=[])
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:

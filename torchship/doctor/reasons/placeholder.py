@@ -18,6 +18,7 @@ from ..environment.installed import Distribution
 from ..environment.known_packages import CAN_DO_WITHOUT, COMPILES, NEEDS
 from ..environment.owner import is_shared_object_name
 from ..environment.standards import Python, normal
+from ..environment.syntax import syntax_of
 from .case import Case
 
 _KNOWN = {*NEEDS, *CAN_DO_WITHOUT, *COMPILES}
@@ -55,7 +56,7 @@ def _only_raises(case: Case, sources: list[Path]) -> str | None:
         frame = next(iter(reversed(error.frames)), None)
         if frame is None or frame.function != "<module>" or Path(frame.file) not in sources:
             continue
-        body = _body(case, Path(frame.file))
+        body = syntax_of(Path(frame.file), case.runtime.target).body
         does_no_more = all(isinstance(one, _EMPTY) or _is_of_library(one) for one in body)
         if does_no_more and any(isinstance(one, ast.Raise) for one in body):
             return error.message.strip().partition("\n")[0][:200]
@@ -72,16 +73,9 @@ def _is_of_library(statement: ast.stmt) -> bool:
     return bool(names) and {name.partition(".")[0] for name in names} <= sys.stdlib_module_names
 
 
-def _body(case: Case, path: Path) -> list[ast.stmt]:
-    """The statements of a module; none if it cannot be read."""
-    with suppress(OSError, ValueError, SyntaxError, RecursionError, MemoryError):
-        return ast.parse(read_regular(path, budget=case.runtime.target.budget)).body
-    return []
-
-
 def _has_code(case: Case, path: Path) -> bool:
     """Whether a module holds more than texts and values that it assigns, such as a version."""
-    return any(not isinstance(one, _EMPTY) for one in _body(case, path))
+    return any(not isinstance(one, _EMPTY) for one in syntax_of(path, case.runtime.target).body)
 
 
 def _lacks_its_own(case: Case, package: Distribution) -> bool:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from ...judge import fixes
 from ...judge.records import Finding
-from ...judge.text import is_file, list_names
+from ...judge.text import list_names
 from ...judge.words import codes
+from ..environment.installed import module_in
 from ..fixes.mending import reinstall
 from .case import Case
 
@@ -42,6 +43,5 @@ def _places(case: Case, module: str) -> Iterator[Path]:
     for entry in map(Path, filter(None, case.path)):
         for name in list_names(entry):
             for scheme in ("purelib", "platlib") if name.endswith(_SUFFIX) else ():
-                place = entry / name / scheme / module
-                if is_file(place / "__init__.py") or is_file(place.with_suffix(".py")):
-                    yield place
+                if module_in(entry / name / scheme, module):
+                    yield entry / name / scheme / module

@@ -122,7 +122,7 @@ def _paired(owner: Owner, release: str, runtime: Runtime) -> Fix:
     """Install a release of a package for the installed torch, and leave that torch as it is."""
     if owner.channel == "conda":
         return by_conda(Conda(runtime.environment).install(f'"{owner.name}={release}"'))
-    wanted = f"{release}.*" if release.count(".") < 2 else release
+    wanted = any_patch_of(release)
     index = ""
     if local := local_of_pair(owner.name, runtime):
         index = f"--index-url {PYTORCH_INDEX}{local}"
@@ -135,6 +135,11 @@ def _paired(owner: Owner, release: str, runtime: Runtime) -> Fix:
             wanted = f"{installed}+{local}"
     command = Pip(runtime.environment).reinstall(index, f'"{owner.name}=={wanted}"')
     return command_alone(Kind.INSTALL_RELEASE, command)
+
+
+def any_patch_of(release: str) -> str:
+    """`0.28.*` for `0.28`, and a release of three numbers as it is."""
+    return f"{release}.*" if release.count(".") < 2 else release
 
 
 def local_of_pair(name: str, runtime: Runtime) -> str:

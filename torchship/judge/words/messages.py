@@ -20,9 +20,6 @@ MAX_INPUT = 1 << 20
 #: Of one line, so that no pattern looks for long at a hostile one.
 MAX_LINE = 4000
 
-
-_SYMBOL = r"(?:undefined symbol: |symbol )(?P<symbol>[\w$@.]{1,1000})"
-
 #: The start of the names of torch's own libraries; `libtorchaudio` is not one of them.
 _OF_TORCH = (
     r"\blib(?:torch|torch_cpu|torch_cuda\w*|torch_python|torch_hip|torch_xpu|torch_nvrtc"
