@@ -46,8 +46,8 @@ def test_a_page_prints_what_it_shows(page: Path) -> None:
         pytest.importorskip("sklearn")
     script = str(REPO / "docs" / "_ext" / "gallery.py")
     code = RUN.format(repo=str(REPO), script=script, page=str(page))
-    # os.environ lacks the COLUMNS that readline, which pytest imports, sets for new processes.
-    env = {**os.environ}
+    # readline, which pytest imports, sets COLUMNS for new processes, of which xdist's are some.
+    env = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     run = subprocess.run(
         [sys.executable, "-c", code], cwd=REPO, env=env, capture_output=True, text=True
     )
