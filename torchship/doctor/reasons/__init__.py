@@ -16,6 +16,7 @@ from collections.abc import Callable
 from ...judge.records import Finding
 from . import (
     backend,
+    build_tools_gone,
     building,
     closed_cache,
     crash,
@@ -26,6 +27,8 @@ from . import (
     leftover,
     limits,
     linking,
+    loaded_early,
+    metadata_gone,
     missing_module,
     missing_name,
     moved,
@@ -39,7 +42,9 @@ from . import (
     other_torch,
     out_of_time,
     placeholder,
+    refused_variable,
     registered_twice,
+    sanitizer,
     shared_folder,
     stale_file,
     stripped,
@@ -66,6 +71,9 @@ REASONS: tuple[Reason, ...] = (
     stripped.docstrings_are_left_out,
     zipped.object_lies_in_an_archive,
     limits.limit_is_reached,
+    sanitizer.sanitizer_is_not_first,
+    build_tools_gone.build_tools_are_gone,
+    refused_variable.variable_is_refused,
     backend.backend_fails,
     closed_cache.cache_is_closed,
     building.tool_is_not_found,
@@ -79,9 +87,12 @@ REASONS: tuple[Reason, ...] = (
     linking.linker_refuses,
     namespace.part_is_left_out,
     leftover.folder_is_left_over,
+    loaded_early.module_was_loaded_early,
+    metadata_gone.metadata_are_not_there,
     missing_module.module_is_missing,
     missing_name.name_is_missing,
     missing_module.package_asks_for_others,
+    unmet.installed_ones_are_refused,
     unmet.words_name_a_requirement,
     other_arguments.arguments_do_not_fit,
     other_cuda.package_compares_cuda,
@@ -98,5 +109,5 @@ def explain(case: Case) -> Finding:
     for reason in REASONS:
         finding = reason(case)
         if finding is not None:
-            return finding
+            return older_copy.with_copy_that_fits(finding, case)
     return not_known.reason_is_not_known(case)
