@@ -225,8 +225,8 @@ def test_readme_tells_the_doctor_s_record_on_what_it_had_not_seen() -> None:
     assert (
         f"In [{number} situations](docs/numbers/environments.md) that it had not seen, it called "
         f"none of the {work} that work broken, and {called_working} of the {number - work} broken "
-        f"ones working. It named the right cause for {right}, a wrong one for {wrong}, and for "
-        f"{unknown} it said that it knows none."
+        f"ones working. It named the right cause for {right}, a wrong one for {wrong}, and none "
+        f"for {unknown}."
     ) in page("../README.md")
 
 
