@@ -6,6 +6,7 @@ from typing import Any, NoReturn, overload
 import torch
 from torch import Tensor, nn
 from torch.fx.proxy import Proxy, TraceError
+from torch.nn.utils.rnn import PackedSequence
 
 from ._arguments import (
     check_dtype,
@@ -13,6 +14,7 @@ from ._arguments import (
     check_like_parameters,
     check_pair,
     check_size,
+    check_supported,
     either,
 )
 from .functions import lltm
@@ -73,9 +75,12 @@ class Recurrent(nn.Module):
         """
         traced = proxies(input, state)
         if not traced:
+            if isinstance(input, PackedSequence):
+                advice = "a cell computes one step, so give whole sequences to an LLTMLayer"
+            else:
+                advice = "convert data with torch.as_tensor(data)"
             raise TypeError(
-                f"lltm: input must be a torch.Tensor, got {type(input).__name__}; convert it with "
-                "torch.as_tensor(input)"
+                f"lltm: input must be a torch.Tensor, got {type(input).__name__}; {advice}"
             )
         tracer: Any = traced[0].tracer
         name = type(self).__name__
@@ -258,6 +263,7 @@ class LLTM(Recurrent):
 
     def _explain(self, input: Tensor, state: object) -> None:
         """After an error, raises one that names what the caller gave, if that is the cause."""
+        check_supported("input", input)
         known_dim = input.dim() in (1, 2)
         if not known_dim or input.shape[-1] != self.input_features:
             message = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from statistics import median
@@ -71,6 +72,24 @@ def test_a_picture_says_the_ends_of_its_scale() -> None:
         for text, value in zip(told, (min(values), max(values)), strict=True):
             digits = len(text.partition(".")[2])
             assert f"{value:.{digits}f}" == text, name
+
+
+def test_the_page_on_measurements_tells_the_stored_suite_on_gpus() -> None:
+    stored = json.loads((RESULTS / "gpu" / "gpu_suite.json").read_text(encoding="utf-8"))
+    content = page("../measurements/README.md")
+    summary = stored["parts"]["tests"]["summary"]
+    passed, skipped = (re.search(rf"(\d+) {word}", summary) for word in ("passed", "skipped"))
+    clients = stored["parts"]["clients"]["summary"]
+    told = re.search(
+        r"at (\w+) on H200, all parts on one card: (\d+) tests passed, (\d+) were skipped, none "
+        r"failed; of the clients, which compile small extensions, (\d+) passed",
+        content,
+    )
+    assert told is not None
+    commit, *numbers = told.groups()
+    assert stored["commit"].startswith(commit)
+    assert numbers == [passed[1], skipped[1], clients.split()[0]]
+    assert all(part["passed"] for part in stored["parts"].values())
 
 
 def compared(file: str, size: schema.Size, dtype: str, contenders: list[str]) -> list[str]:

@@ -137,6 +137,12 @@ def exported(model, tensors):
     return torch.export.export(model, tensors).module()(*tensors)
 
 
+def recorded(model, tensors):
+    from torch.fx.experimental.proxy_tensor import make_fx  # its import takes a second
+
+    return make_fx(lambda *tensors: model(*tensors))(*tensors)(*tensors)
+
+
 def called_with_parameters(model, tensors):
     parameters = {name: tensor.clone() for name, tensor in model.named_parameters()}
     return torch.func.functional_call(model, parameters, tensors)
@@ -186,6 +192,7 @@ TRANSFORMS = {
     "fx": lambda model, tensors: torch.fx.symbolic_trace(model)(*tensors),
     "jit.trace": lambda model, tensors: torch.jit.trace(model, tensors)(*tensors),
     "export": exported,
+    "make_fx": recorded,
     "functional_call": called_with_parameters,
     "parametrize": parametrised,
     "hooks": hooked,
