@@ -549,6 +549,21 @@ def test_a_licence_that_is_there_is_never_replaced(
     assert project["license"] == spdx
 
 
+def test_each_value_takes_one_line_of_the_report(tmp_path: Path) -> None:
+    setup = repositories.PLAIN.replace("packages=", "license='My\\n  Own\\n', packages=")
+    files = {**repositories.PLAIN_REPOSITORY, "setup.py": setup}
+    plan = plan_init(repositories.make(tmp_path, files))
+    lines = [*plan.report.text()]
+    assert not any("\n" in line for line in lines)
+    assert any(line.startswith("  left to you: license My Own (setup.py): ") for line in lines)
+
+
+def test_an_author_whom_nobody_names_is_left_to_the_author(plain: Path) -> None:
+    plan = plan_init(plain)
+    assert fate_of(plan, "author") is Fate.LEFT
+    assert '{ name = "YOUR NAME" }' in pyproject_of(plan)
+
+
 def test_code_of_the_stable_abi_gets_the_stable_glue_alone(tmp_path: Path) -> None:
     write(tmp_path, {"fast/__init__.py": "", "csrc/op.cpp": STABLE})
     write_all(tmp_path, plan_init(tmp_path, "fast", is_run=False).files)
