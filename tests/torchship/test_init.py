@@ -277,6 +277,15 @@ def test_the_command_says_what_it_runs_and_stages_the_archive(plain: Path) -> No
     assert len(listing.stdout.splitlines()) == 3
 
 
+def test_without_a_setup_py_the_command_says_that_it_runs_setuptools(plain: Path) -> None:
+    (plain / "setup.py").unlink()
+    (plain / "pyproject.toml").write_text('[project]\nname = "plain"\nversion = "1.0"\n')
+    repositories.commit(plain)
+    result = torchship("init", cwd=plain)
+    assert result.returncode == 0, result.stderr
+    assert f"running setuptools for pyproject.toml of {plain} in two copies" in result.stdout
+
+
 def test_the_target_that_links_torch_says_what_cmake_builds(tmp_path: Path) -> None:
     plan = plan_init(repositories.make(tmp_path, repositories.CMAKE_REPOSITORY))
     assert matrix_of(plan)["build"] == {
