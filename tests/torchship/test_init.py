@@ -656,6 +656,20 @@ def test_the_second_step_changes_no_file_of_the_author(finished: Path) -> None:
     assert files(finished) == before
 
 
+@pytest.mark.parametrize(("branch", "is_named"), [("dev", True), ("master", False)])
+def test_a_default_branch_that_no_workflow_runs_for_is_named(
+    tmp_path: Path, branch: str, is_named: bool
+) -> None:
+    write(tmp_path, {"fast/__init__.py": "", "csrc/op.cpp": STABLE})
+    git = ["git", "-C", str(tmp_path)]
+    subprocess.run([*git, "init", "-q"], check=True)
+    head = ["refs/remotes/origin/HEAD", f"refs/remotes/origin/{branch}"]
+    subprocess.run([*git, "symbolic-ref", *head], check=True)
+    write_all(tmp_path, plan_init(tmp_path, "fast", is_run=False).files)
+    said = "\n".join(finish(tmp_path))
+    assert (f"write {branch}, your default branch" in said) == is_named
+
+
 IGNORED = {"build/x", "dist/x", "fast.egg-info/x", "fast/lib/x.so", "fast/__pycache__/x.pyc"}
 
 
