@@ -28,7 +28,7 @@ from torchship.project.init import Plan, plan_init
 from torchship.project.people import people
 from torchship.project.written import write_all
 from torchship.release.matrix.cells import all_cells
-from torchship.release.matrix.generated import project_record
+from torchship.release.matrix.generated import project_record, workflow_shape
 from torchship.release.matrix.load import load
 
 STABLE = """\
@@ -611,6 +611,8 @@ def test_an_extension_for_cuda_alone_has_no_glue_for_the_cpu(
     matrix = load(root / "build_matrix.yaml")
     assert {cell.device for cell in all_cells(matrix)} == devices
     assert ("has_cpu_glue=False" in project_record(matrix)) == ("cpu" not in devices)
+    # The job for optional cells has a torch for the CPU, which compiles no glue with CUDA code.
+    assert workflow_shape(matrix).optional == ("cpu" in devices)
 
 
 def test_a_repository_without_sources_is_refused(tmp_path: Path) -> None:
