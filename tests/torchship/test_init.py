@@ -28,7 +28,7 @@ from torchship.project.init import Plan, plan_init
 from torchship.project.people import people
 from torchship.project.written import write_all
 from torchship.release.matrix.cells import all_cells
-from torchship.release.matrix.generated import project_record
+from torchship.release.matrix.generated import project_record, workflow_shape
 from torchship.release.matrix.load import load
 
 STABLE = """\
@@ -275,6 +275,15 @@ def test_the_command_says_what_it_runs_and_stages_the_archive(plain: Path) -> No
         ["git", "-C", str(plain), "ls-files", "vendor"], capture_output=True, text=True, check=True
     )
     assert len(listing.stdout.splitlines()) == 3
+
+
+def test_without_a_setup_py_the_command_says_that_it_runs_setuptools(plain: Path) -> None:
+    (plain / "setup.py").unlink()
+    (plain / "pyproject.toml").write_text('[project]\nname = "plain"\nversion = "1.0"\n')
+    repositories.commit(plain)
+    result = torchship("init", cwd=plain)
+    assert result.returncode == 0, result.stderr
+    assert f"running setuptools for pyproject.toml of {plain} in two copies" in result.stdout
 
 
 def test_the_target_that_links_torch_says_what_cmake_builds(tmp_path: Path) -> None:
@@ -549,6 +558,21 @@ def test_a_licence_that_is_there_is_never_replaced(
     assert project["license"] == spdx
 
 
+def test_each_value_takes_one_line_of_the_report(tmp_path: Path) -> None:
+    setup = repositories.PLAIN.replace("packages=", "license='My\\n  Own\\n', packages=")
+    files = {**repositories.PLAIN_REPOSITORY, "setup.py": setup}
+    plan = plan_init(repositories.make(tmp_path, files))
+    lines = [*plan.report.text()]
+    assert not any("\n" in line for line in lines)
+    assert any(line.startswith("  left to you: license My Own (setup.py): ") for line in lines)
+
+
+def test_an_author_whom_nobody_names_is_left_to_the_author(plain: Path) -> None:
+    plan = plan_init(plain)
+    assert fate_of(plan, "author") is Fate.LEFT
+    assert '{ name = "YOUR NAME" }' in pyproject_of(plan)
+
+
 def test_code_of_the_stable_abi_gets_the_stable_glue_alone(tmp_path: Path) -> None:
     write(tmp_path, {"fast/__init__.py": "", "csrc/op.cpp": STABLE})
     write_all(tmp_path, plan_init(tmp_path, "fast", is_run=False).files)
@@ -587,6 +611,8 @@ def test_an_extension_for_cuda_alone_has_no_glue_for_the_cpu(
     matrix = load(root / "build_matrix.yaml")
     assert {cell.device for cell in all_cells(matrix)} == devices
     assert ("has_cpu_glue=False" in project_record(matrix)) == ("cpu" not in devices)
+    # The job for optional cells has a torch for the CPU, which compiles no glue with CUDA code.
+    assert workflow_shape(matrix).optional == ("cpu" in devices)
 
 
 def test_a_repository_without_sources_is_refused(tmp_path: Path) -> None:
@@ -630,6 +656,20 @@ def test_the_second_step_changes_no_file_of_the_author(finished: Path) -> None:
     before = files(finished)
     finish(finished)
     assert files(finished) == before
+
+
+@pytest.mark.parametrize(("branch", "is_named"), [("dev", True), ("master", False)])
+def test_a_default_branch_that_no_workflow_runs_for_is_named(
+    tmp_path: Path, branch: str, is_named: bool
+) -> None:
+    write(tmp_path, {"fast/__init__.py": "", "csrc/op.cpp": STABLE})
+    git = ["git", "-C", str(tmp_path)]
+    subprocess.run([*git, "init", "-q"], check=True)
+    head = ["refs/remotes/origin/HEAD", f"refs/remotes/origin/{branch}"]
+    subprocess.run([*git, "symbolic-ref", *head], check=True)
+    write_all(tmp_path, plan_init(tmp_path, "fast", is_run=False).files)
+    said = "\n".join(finish(tmp_path))
+    assert (f"write {branch}, your default branch" in said) == is_named
 
 
 IGNORED = {"build/x", "dist/x", "fast.egg-info/x", "fast/lib/x.so", "fast/__pycache__/x.pyc"}

@@ -62,4 +62,5 @@ class Report:
                 if line.fate is fate:
                     target = f" -> {line.target}" if line.target else ""
                     why = f": {line.why}" if line.why else ""
-                    yield f"  {fate.value}: {line.what} ({line.source}){target}{why}"
+                    said = f"{fate.value}: {line.what} ({line.source}){target}{why}"
+                    yield f"  {' '.join(said.split())}"  # a license may have several lines

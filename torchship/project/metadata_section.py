@@ -127,8 +127,11 @@ class _Maker:
             maintainers=people(said.maintainer, said.maintainer_email),
         )
         self._note(f"name {said.name}", f"{MATRIX}: project: distribution", said.name)
-        for person in people(said.author, said.author_email):
-            self._note(f"author {person}", f"{PYPROJECT}: authors")
+        for person in meta.authors:
+            if person.name == AUTHOR:
+                self._report.left("author", self._place, f"nobody is named; {AUTHOR} stands for it")
+            else:
+                self._note(f"author {person}", f"{PYPROJECT}: authors")
         for person in meta.maintainers:
             self._note(f"maintainer {person}", f"{PYPROJECT}: maintainers")
         for addresses in (said.author_email, said.maintainer_email):
