@@ -179,10 +179,10 @@ def test_the_doctor_s_page_names_the_limits_that_hold() -> None:
     minutes = trying._SECONDS_TO_INSTALL // 60
     megabytes = f"{remote._MAX_OF_WHEEL / 1e6:g} MB"
     for sentence in (
-        f"at most {words[searching._MOST_TRIES]}, in at most {words[minutes]} minutes",
+        f"at most {words[searching._MOST_TRIES]} are tried, in at most {words[minutes]} minutes",
         f"the import did not end in {Check().seconds:g} s",
-        f"At most {choose._MAX_OPENED} wheels are opened",
-        f"never more than {megabytes}",
+        f"at most {choose._MAX_OPENED} wheels are opened",
+        f"at most {megabytes} of a wheel, and {remote._MAX_IN_ALL / 1e6:g} MB in all",
     ):
         assert sentence in told
     promised = page("../SECURITY.md")
@@ -206,7 +206,14 @@ def test_pages_agree_on_how_many_variants_there_are() -> None:
     own_op = page("ship/own-op.md")
     assert {*re.findall(r"of(\d+)`", own_op)} == {str(theirs)}
     assert f"all {theirs} took an hour" in own_op
-    assert f"The wheel of a release has all {theirs};" in own_op
+    assert f"The wheel of a release has all {theirs}, and section 4 builds it" in own_op
+    of_stable = [cell for cell in required(matrix) if cell.startswith("stable")]
+    assert of_stable == [f"stable210-{device}" for device in ("cpu", "cu12", "cu13")]
+    assert "three for torch 2.10 and everything later (CPU, CUDA 12, CUDA 13)" in own_op
+    older = [cell.removeprefix("aten2").split("-") for cell in required(matrix) if "aten" in cell]
+    assert [device for _, _, device in older] == ["cpu", "cu12"] * (len(older) // 2)
+    told = f"two for each torch from 2.{older[0][0]} to 2.{older[-1][0]} (CPU, CUDA 12)"
+    assert told in own_op
     assert f"all {theirs} variants of this platform" in own_op
 
 
