@@ -131,6 +131,43 @@ def test_what_only_a_machine_with_cuda_builds_is_named(run: Plan) -> None:
     assert line.source == "setup.py: segment._C, with CUDA alone"
 
 
+@pytest.fixture(scope="module")
+def otherwise(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    return plan_init(
+        repositories.make(tmp_path_factory.mktemp("otherwise"), repositories.OTHERWISE)
+    )
+
+
+@pytest.mark.parametrize(
+    ("what", "fates"),
+    [
+        ("requirement numba", {Fate.CARRIED}),
+        ("classifier Topic :: Education", {Fate.CARRIED}),
+        ("name plain-cpu", {Fate.LEFT}),
+        ("library fftw3", {Fate.LEFT}),
+        ("library folder /opt/fftw", {Fate.LEFT}),
+        # The glue for CUDA has these too.
+        ("source plain/cpu.cpp", {Fate.CARRIED, Fate.LEFT}),
+        ("include folder plain/cpu", {Fate.CARRIED, Fate.LEFT}),
+        ("macro NO_GPU", {Fate.CARRIED, Fate.LEFT}),
+        ("flag -fno-math-errno", {Fate.CARRIED, Fate.LEFT}),
+    ],
+)
+def test_what_only_a_machine_without_cuda_says_is_named(
+    otherwise: Plan, what: str, fates: set[Fate]
+) -> None:
+    lines = [line for line in otherwise.report.lines if line.what == what]
+    assert {line.fate for line in lines} == fates
+    assert all(line.source.endswith(", without CUDA alone") for line in lines)
+
+
+def test_the_requirements_of_both_machines_are_joined(otherwise: Plan) -> None:
+    assert matrix_of(otherwise)["build"]["requires"] == ["numpy", "cuda-python", "numba"]
+    sources = {line.what: line.source for line in otherwise.report.lines}
+    assert sources["requirement numpy"] == "setup.py"
+    assert sources["requirement cuda-python"] == "setup.py, with CUDA alone"
+
+
 def test_operators_are_those_that_the_macros_leave(run: Plan) -> None:
     assert run.found[-1] == "twice, under_foo (bound by pybind11, which become operators)"
 

@@ -155,7 +155,7 @@ def plan_init(
     meta = make_metadata(
         root,
         _name(name or seen.metadata.name or root.name),
-        seen,
+        both,
         build=build,
         torches=_minors(_template()),
         report=report,
