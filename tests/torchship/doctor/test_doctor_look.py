@@ -222,6 +222,10 @@ def test_a_fix_is_tried_beside_the_environment(tmp_path: Path, version: str) -> 
     report = json.loads(place.type(command, PYTHONPATH=str(REPO)))
     (row,) = [row for row in report["notices"] if row["state"] == "fails"]
     assert row["mends"] is (version == "0.8.0")
+    assert row["tried"] == [f"einops {version}"]
+    said = place.type(command.replace("--json ", ""), PYTHONPATH=str(REPO))
+    result = "fixes" if version == "0.8.0" else "does not fix"
+    assert f"tried:   einops {version} {result} the import; " in said
     assert not (place.site / "einops").exists()
 
 
