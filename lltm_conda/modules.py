@@ -88,8 +88,9 @@ class Recurrent(nn.Module):
         name = type(self).__name__
         self._refuse_as_root(tracer)
         # The recorded call would run a second time what the tracer has run and recorded by now.
+        own_forward = "forward" in vars(self) or type(self).forward is not owner.forward
         twice = [
-            "a forward method of its own" if type(self).forward is not owner.forward else "",
+            "a forward method of its own" if own_forward else "",
             "forward hooks" if has_foreign_hooks(self) else "",
         ]
         if any(twice):
