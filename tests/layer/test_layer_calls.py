@@ -258,12 +258,39 @@ def doubled_by_forward(model) -> None:
     model.part.__class__ = Doubling
 
 
+def doubled_by_the_forward_of_an_instance(model) -> None:
+    forward = model.part.forward
+    model.part.forward = lambda input, *args, **kwargs: forward(2 * input, *args, **kwargs)
+
+
 def doubled_by_a_hook(model) -> None:
     model.part.register_forward_pre_hook(lambda module, args: (2 * args[0], *args[1:]))
 
 
+def doubled_by_a_hook_of_all_modules(model) -> None:
+    kinds = (LLTM, LLTMLayer)
+    nn.modules.module.register_module_forward_pre_hook(
+        lambda module, args: (2 * args[0], *args[1:]) if isinstance(module, kinds) else args
+    )
+
+
+@pytest.fixture
+def without_global_hooks():
+    yield
+    nn.modules.module._global_forward_pre_hooks.clear()
+
+
+@pytest.mark.usefixtures("without_global_hooks")
 @pytest.mark.parametrize("name", ["cell-state", "layer-hx"])
-@pytest.mark.parametrize("double", [doubled_by_forward, doubled_by_a_hook])
+@pytest.mark.parametrize(
+    "double",
+    [
+        doubled_by_forward,
+        doubled_by_the_forward_of_an_instance,
+        doubled_by_a_hook,
+        doubled_by_a_hook_of_all_modules,
+    ],
+)
 def test_fx_refuses_a_call_that_it_would_record_twice(name, double) -> None:
     call = CALLS[name]
     model = model_of(call)

@@ -158,6 +158,22 @@ def test_a_cell_under_onnxruntime(onnxruntime) -> None:
     assert_computes(call, cell, example, (torch.randn(7, 3),))
 
 
+@decomposes
+def test_a_cell_in_float16_under_onnxruntime(onnxruntime) -> None:
+    cell = LLTM(3, 4, dtype=torch.float16)
+    x = torch.randn(5, 3).half()
+    actual = under_onnxruntime(onnxruntime, cell, (x,))(x)
+    torch.testing.assert_close(tree_leaves(actual), tree_leaves(cell(x)))
+
+
+@decomposes
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+def test_onnxruntime_has_no_elu_of_a_dtype_that_the_page_names(onnxruntime, dtype) -> None:
+    cell = LLTM(3, 4, dtype=dtype)
+    with pytest.raises(Exception, match=r"\bElu\b"):
+        under_onnxruntime(onnxruntime, cell, (torch.randn(5, 3).to(dtype),))
+
+
 @scans
 @pytest.mark.parametrize(
     ("options", "given_state", "trained", "directly"),
