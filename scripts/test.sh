@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes a test environment, builds this machine's variant, with the linters and the docs beside it,
-# installs the package, and runs the tests. A second run reuses the environment and ninja's object files.
+# installs the package, and runs the tests. A second run reuses the environment and ninja's object
+# files.
 #
 #   scripts/test.sh [--quick] [--slow] [--torch VERSION] [PYTEST ARGUMENT ...]
 #
