@@ -210,6 +210,8 @@ def forget_compiled_code():
 
 #: To compile a packed sequence takes seconds, so others are under `rehearsal`, for a new torch.
 COMPILED_OF_PACKED = {"compile": ("packed", "packed-deep"), "compile-dynamic": ("packed-state",)}
+#: Of a dynamic compilation, which takes more than a static one, the others are under `slow`.
+QUICK_AND_DYNAMIC = ("cell-state", "layer-hx")
 
 
 def cases():
@@ -218,7 +220,10 @@ def cases():
         for name in CALLS:
             is_quick = name in COMPILED_OF_PACKED.get(transform, CALLS)
             is_rare = name.startswith("packed") and not is_quick
-            marks = [pytest.mark.rehearsal] if is_rare else []
+            is_slow = transform == "compile-dynamic" and name not in QUICK_AND_DYNAMIC
+            is_slow |= (transform, name) == ("compile", "packed-deep")
+            marks = [pytest.mark.slow] if is_slow else []
+            marks = [pytest.mark.rehearsal] if is_rare else marks
             yield pytest.param(transform, name, id=f"{transform}-{name}", marks=marks)
 
 
