@@ -70,7 +70,7 @@ for name in names:
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the other client's package."""
     root = tmp_path_factory.mktemp("neighbours") / "tiny_client"
-    build("tiny", root, only=glues()[0])
+    build("tiny", root, glues()[0])
     return root
 
 
