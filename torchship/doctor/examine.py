@@ -63,6 +63,7 @@ from .looking.processes import Python
 from .looking.seen import Looked, Seen
 from .looking.subjects import Subjects, subjects_of
 from .reasons import damaged, explain
+from .reasons.beside_path import module_lies_beside_the_path
 from .reasons.case import Case
 from .reasons.hidden import behind, empty_in_front, torch_is_hidden
 from .reasons.leftover import folder_is_left_over, of_leftover
@@ -203,7 +204,7 @@ def reason_of_pasted(content: str, runtime: Runtime) -> Finding | None:
     )
     if not any(case.catalog.of_file(frame.file) for frame in case.frames()):
         found = damaged.files_are_damaged(case) or folder_is_left_over(case)
-        return found or part_is_left_out(case)
+        return found or part_is_left_out(case) or module_lies_beside_the_path(case)
     finding = explain(case)
     return None if finding.code in _NO_REASON and not finding.fix.command else finding
 

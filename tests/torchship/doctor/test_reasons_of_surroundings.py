@@ -304,6 +304,31 @@ def test_a_folder_of_the_project_that_an_installed_package_hides_is_told(
     assert _output_of(env, script) == ""
 
 
+@carries_out(fixes.Kind.SET_VARIABLE)
+@pytest.mark.parametrize("above", ["project", "."])
+def test_a_module_of_the_project_beside_the_path_is_told(
+    env: LookedEnvironment, above: str
+) -> None:
+    project = env.prefix / "project"
+    (project / above / "zoo").mkdir(parents=True)
+    (project / above / "zoo" / "common.py").touch()
+    script = project / "project" / "scripts" / "detect.py"
+    script.parent.mkdir(parents=True)
+    script.write_text("import torch\nimport zoo.common\n")
+    output = _output_of(env, script)
+    assert "No module named 'zoo'" in output
+    reason = _reason(env, output, env.folder)
+    assert reason is not None and f"zoo lies in {(project / above).resolve()}, which" in reason.why
+    shell = f"{reason.fix.command}; {env.python} {script}"
+    subprocess.run(["bash", "-c", shell], check=True, cwd=env.folder)
+
+
+def test_a_module_that_is_nowhere_near_is_not_sought_further(env: LookedEnvironment) -> None:
+    script = env.folder / "detect.py"
+    script.write_text("import torch\nimport zoo.common\n")
+    assert _reason(env, _output_of(env, script), env.folder) is None
+
+
 @pytest.mark.parametrize(
     "last",
     [

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from ...judge.records import Finding
 from . import (
     backend,
+    beside_path,
     build_tools_gone,
     building,
     closed_cache,
@@ -86,6 +87,7 @@ REASONS: tuple[Reason, ...] = (
     linking.torch_is_for_another_python,
     linking.linker_refuses,
     namespace.part_is_left_out,
+    beside_path.module_lies_beside_the_path,
     leftover.folder_is_left_over,
     loaded_early.module_was_loaded_early,
     metadata_gone.metadata_are_not_there,
