@@ -63,6 +63,29 @@ def test_a_variable_that_does_not_hold_it_or_is_not_read_is_not(
     assert row_of(diagnose(env), "levels").code == "TD906"
 
 
+def test_a_warning_that_is_raised_as_an_error_is_told(
+    env: LookedEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env.add("warns", "import torch, warnings\nwarnings.warn('it is old', DeprecationWarning)\n")
+    monkeypatch.setenv("PYTHONWARNINGS", "error::DeprecationWarning")
+    row = row_of(diagnose(env), "warns")
+    assert row.code == "TD713" and "warns when it is imported: DeprecationWarning" in row.summary
+    carry_out(env, row, "warns", before="export PYTHONWARNINGS=error::DeprecationWarning")
+
+
+def test_a_user_without_a_name_is_told(
+    env: LookedEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "import torch, getpass, os\nos.getuid = lambda: 123456\ngetpass.getuser()\n"
+    env.add("asks", source)
+    names = ("LOGNAME", "USER", "LNAME", "USERNAME")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    row = row_of(diagnose(env), "asks")
+    assert row.code == "TD713" and "asks for the name of the user" in row.summary
+    carry_out(env, row, "asks", before=f"unset {' '.join(names)}")
+
+
 # Limits.
 
 
@@ -182,6 +205,15 @@ def test_metadata_that_a_package_asks_for_are_told(env: LookedEnvironment, is_th
     assert row.code == ("TD204" if is_there else "TD707")
     assert ("without them" in row.summary) == is_there
     assert fix_of(row).command.endswith("install lower") != is_there
+
+
+@pytest.mark.parametrize("marker", ['extra == "io"', 'python_version < "3.2"'])
+def test_what_is_required_only_elsewhere_is_told(env: LookedEnvironment, marker: str) -> None:
+    line = f"Requires-Dist: gone>=2 ; {marker}"
+    env.add("upper", "import torch\nimport gone\n", line, "Requires-Dist: torch")
+    row = row_of(diagnose(env, "upper"), "upper")
+    assert row.code == "TD707" and f"requires it only where {marker}" in row.summary
+    assert fix_of(row).command.endswith("install 'gone>=2'")
 
 
 # Editable installs that build.

@@ -33,6 +33,7 @@ from . import (
     missing_module,
     missing_name,
     moved,
+    nameless_user,
     namespace,
     no_file,
     not_known,
@@ -52,6 +53,7 @@ from . import (
     unmet,
     unpacked,
     unreadable,
+    warned,
     zipped,
 )
 from .case import Case
@@ -74,6 +76,8 @@ REASONS: tuple[Reason, ...] = (
     limits.limit_is_reached,
     sanitizer.sanitizer_is_not_first,
     build_tools_gone.build_tools_are_gone,
+    warned.warning_is_an_error,
+    nameless_user.user_has_no_name,
     refused_variable.variable_is_refused,
     backend.backend_fails,
     closed_cache.cache_is_closed,
