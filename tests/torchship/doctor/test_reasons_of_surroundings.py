@@ -7,6 +7,7 @@ import os
 import resource
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -214,6 +215,25 @@ def test_what_is_required_only_elsewhere_is_told(env: LookedEnvironment, marker:
     row = row_of(diagnose(env, "upper"), "upper")
     assert row.code == "TD707" and f"requires it only where {marker}" in row.summary
     assert fix_of(row).command.endswith("install 'gone>=2'")
+
+
+@carries_out(fixes.Kind.INSTALL_REQUIREMENT)
+def test_a_module_of_the_user_that_an_environment_leaves_out_is_told(tmp_path: Path) -> None:
+    place = SickEnvironment(tmp_path)
+    place.publish_torch("2.13.0+cpu")
+    source = {"theirs/__init__.py": "import torch\nimport lower_one\n"}
+    place.publish_wheel("theirs", "1.0", source, ["torch"])
+    place.publish_wheel("lower_of_it", "1.0", {"lower_one/__init__.py": ""})
+    place.install("torch", "theirs")
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    user = tmp_path / ".local" / "lib" / version / "site-packages"
+    place.type(f"python -m pip install --no-deps --target {user} lower-of-it")
+    ask = "python -m torchship.doctor --json theirs || true"
+    report = json.loads(place.type(ask, PYTHONPATH=f"{REPO}:{packaging_alone()}"))
+    (row,) = [row for row in report["notices"] if row["state"] == "fails"]
+    assert "lower_one is installed for the user, in ~/.local" in row["cause"]["why"]
+    place.type(row["cause"]["command"])
+    place.type("python -c 'import theirs'")
 
 
 # Editable installs that build.

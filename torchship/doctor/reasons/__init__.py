@@ -53,6 +53,7 @@ from . import (
     unmet,
     unpacked,
     unreadable,
+    user_site,
     warned,
     zipped,
 )
@@ -92,6 +93,7 @@ REASONS: tuple[Reason, ...] = (
     linking.linker_refuses,
     namespace.part_is_left_out,
     beside_path.module_lies_beside_the_path,
+    user_site.module_is_the_user_s,
     leftover.folder_is_left_over,
     loaded_early.module_was_loaded_early,
     metadata_gone.metadata_are_not_there,
