@@ -319,6 +319,17 @@ def test_a_sanitizer_that_is_not_loaded_first_is_told(env: LookedEnvironment) ->
     carry_out(env, row, "checked")
 
 
+def test_what_ends_the_process_is_not_put_down_to_what_it_does_without(
+    env: LookedEnvironment,
+) -> None:
+    code = 'dlsym(dlopen("libm.so.6", 2), "nobody_has_it"); _exit(3);'
+    declared = "#include <dlfcn.h>\n#include <unistd.h>"
+    folder = env.add("ends", "import torch\nfrom . import _C\n")
+    env.add_module(folder / "_C.so", declared=declared, code=code)
+    env.list_objects("ends")
+    assert row_of(diagnose(env, "ends"), "ends").code == "TD906"
+
+
 # Programs.
 
 
