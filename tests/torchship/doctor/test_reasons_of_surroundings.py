@@ -55,6 +55,19 @@ def test_a_variable_that_a_package_refuses_is_named(
     carry_out(env, row, "levels", before="export MY_LEVEL=high")
 
 
+@pytest.mark.parametrize(("value", "code"), [("12", "TD906"), ("1x", "TD713")])
+def test_a_number_counts_only_in_quotes(
+    env: LookedEnvironment, monkeypatch: pytest.MonkeyPatch, value: str, code: str
+) -> None:
+    source = READS.replace("not level.isdecimal()", "level")
+    env.add("levels", source)
+    env.add("quotes", source.replace("{level}", "{level!r}"))
+    monkeypatch.setenv("MY_LEVEL", value)
+    report = diagnose(env)
+    assert row_of(report, "levels").code == code
+    assert row_of(report, "quotes").code == "TD713"
+
+
 @pytest.mark.parametrize(("name", "value"), [("OTHER", "high"), ("MY_LEVEL", "6")])
 def test_a_variable_that_does_not_hold_it_or_is_not_read_is_not(
     env: LookedEnvironment, monkeypatch: pytest.MonkeyPatch, name: str, value: str
