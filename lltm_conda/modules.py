@@ -17,6 +17,7 @@ from ._arguments import (
     check_supported,
     either,
 )
+from ._torch_private import forward_hooks_of_all_modules
 from .functions import lltm
 
 __all__ = ["LLTM"]
@@ -34,8 +35,9 @@ def proxies(*arguments: object) -> list[Proxy]:
 
 
 def has_foreign_hooks(module: nn.Module) -> bool:
-    """Whether a module has forward hooks that are not torch's own, such as those of pruning."""
+    """Whether forward hooks run at its call that are not torch's own, such as those of pruning."""
     hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
+    hooks += forward_hooks_of_all_modules()
     return any(not type(hook).__module__.startswith("torch.") for hook in hooks)
 
 
@@ -86,8 +88,9 @@ class Recurrent(nn.Module):
         name = type(self).__name__
         self._refuse_as_root(tracer)
         # The recorded call would run a second time what the tracer has run and recorded by now.
+        own_forward = "forward" in vars(self) or type(self).forward is not owner.forward
         twice = [
-            "a forward method of its own" if type(self).forward is not owner.forward else "",
+            "a forward method of its own" if own_forward else "",
             "forward hooks" if has_foreign_hooks(self) else "",
         ]
         if any(twice):

@@ -262,7 +262,7 @@ def test_a_setup_py_that_fails_is_read_instead_with_its_last_words(
 def test_what_fails_behind_setup_is_no_failure(plain: Path) -> None:
     content = f"{repositories.PLAIN}raise ValueError('later')\n"
     (plain / "setup.py").write_text(content, encoding="utf-8")
-    assert plan_init(plain).report.count(Fate.LEFT) == 3  # summary, licence and url
+    assert plan_init(plain).report.count(Fate.LEFT) == 4  # summary, licence, url and author
 
 
 def test_a_version_of_pyproject_is_kept_with_the_tables_of_others(plain: Path) -> None:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from environments import ABSENT, REPO, SYMBOL, packaging_alone
+from environments import ABSENT, REPO, SYMBOL, doctor_forks, packaging_alone
 from looked_environment import LookedEnvironment, diagnose
 from sick_environment import SickEnvironment
 
@@ -35,19 +35,13 @@ def doctor(
 ) -> subprocess.CompletedProcess[str]:
     """torch-doctor on an environment, from its empty folder."""
     code = "import sys; from torchship.doctor.command import main; sys.exit(main())"
-    return subprocess.run(
-        [sys.executable, "-S", "-c", code, "--python", str(env.python), *arguments],
-        capture_output=True,
-        text=True,
-        input=text,
-        cwd=env.folder,
-        env={
-            "PATH": os.environ["PATH"],
-            "HOME": str(env.prefix),
-            "PYTHONPATH": f"{REPO}:{packaging_alone()}",
-        },
-        timeout=120,
-    )
+    words = (code, "--python", str(env.python), *arguments)
+    variables = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(env.prefix),
+        "PYTHONPATH": f"{REPO}:{packaging_alone()}",
+    }
+    return doctor_forks().run(*words, cwd=env.folder, env=variables, text=text)
 
 
 @pytest.fixture
