@@ -31,8 +31,8 @@ PATH = Path(__file__).with_name("situations.yaml")
 SECONDS = 300
 #: A command, also behind words and a colon.
 _COMMAND = re.compile(
-    r"(?<!\S)(?:\S*python\S* -m pip|pip|mv|rm|unset|export|ulimit|conda|apt|apt-get|ln|chmod|mount"
-    r"|cd) .+$"
+    r"(?<!\S)(?:\S*python\S* -m pip|pip|mv|rm|unset|export|ulimit|touch|conda|apt|apt-get|ln|chmod"
+    r"|mount|cd) .+$"
 )
 #: Whose fixes are carried out.
 TRIED = ("pypi", "shell", "build")

@@ -63,9 +63,11 @@ from .looking.processes import Python
 from .looking.seen import Looked, Seen
 from .looking.subjects import Subjects, subjects_of
 from .reasons import damaged, explain
+from .reasons.beside_path import module_lies_beside_the_path
 from .reasons.case import Case
 from .reasons.hidden import behind, empty_in_front, torch_is_hidden
 from .reasons.leftover import folder_is_left_over, of_leftover
+from .reasons.namespace import part_is_left_out
 from .reasons.other_torch import with_pin
 from .reasons.pasted import seen_in
 from .report import allowances, report, rows
@@ -196,14 +198,22 @@ def reason_of_pasted(content: str, runtime: Runtime) -> Finding | None:
         runtime=runtime,
         catalog=Catalog(distributions, runtime),
         path=runtime.target.search_path(),
-        folder=Path.cwd(),
+        folder=_here(),
         judge=lambda path: judge_package_file(path, runtime),
         of_torch=torch_loading.judge_torch(runtime),
     )
     if not any(case.catalog.of_file(frame.file) for frame in case.frames()):
-        return damaged.files_are_damaged(case) or folder_is_left_over(case)
+        found = damaged.files_are_damaged(case) or folder_is_left_over(case)
+        return found or part_is_left_out(case) or module_lies_beside_the_path(case)
     finding = explain(case)
     return None if finding.code in _NO_REASON and not finding.fix.command else finding
+
+
+def _here() -> Path:
+    """The folder in which the doctor runs, also one that was removed meanwhile."""
+    with suppress(OSError):
+        return Path.cwd()
+    return Path(os.environ.get("PWD", os.curdir))
 
 
 #: What says no more than the message, or nothing, where it has no command either.
@@ -437,7 +447,7 @@ class _Examination:
             runtime=self.runtime,
             catalog=self.catalog,
             path=self.runtime.target.search_path(),
-            folder=Path.cwd(),
+            folder=_here(),
             judge=lambda path: self._judge_one(read_binary(path)),
             of_torch=self.of_torch,
             extensions=parts,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -102,8 +103,7 @@ def block(
     said[main.summary] = name
     seen = main.seen
     if seen is not None and not seen.works:
-        first_line = seen.last_line.strip().partition("\n")[0]
-        yield from labelled("seen:", f"{_called(seen.what)}: {first_line}", prefix)
+        yield from labelled("seen:", f"{_called(seen.what)}: {_said(seen)}", prefix)
     yield from labelled("why:", main.summary, prefix)
     if main.allowed is not None:
         yield from labelled("allowed:", main.allowed, prefix)
@@ -127,6 +127,13 @@ def block(
         yield from labelled("tried:", f"nothing, since {main.why_not_tried}", prefix)
     elif seen is not None and is_explained and main.is_for_another_release:
         yield f"  {'to try:':<9}{report.search} {seen.what}"
+
+
+def _said(seen: Seen) -> str:
+    """The first line of the error; where it has only the type, also the next one."""
+    lines = [line for line in map(str.strip, seen.last_line.splitlines()) if line]
+    is_bare = len(lines) > 1 and re.fullmatch(r"[\w.]+:", lines[0]) is not None
+    return " ".join(lines[: 2 if is_bare else 1])
 
 
 def _is_failed_import(seen: Seen | None) -> bool:
