@@ -37,8 +37,6 @@ LAYERS = [
     {"num_layers": 2, "bidirectional": True, "bias": False},
     {"keep_cells": False},
 ]
-#: One of them takes a second, that with four scans some.
-QUICK_LAYERS = [LAYERS[0], *(pytest.param(one, marks=pytest.mark.slow) for one in LAYERS[1:])]
 decomposes = since("2.6", "torch.export.default_decompositions")
 scans = since("2.13", "torch.scan that exports")
 
@@ -51,15 +49,20 @@ def test_a_cell_without_raw_ops() -> None:
 
 
 @decomposes
-@pytest.mark.parametrize("options", QUICK_LAYERS, ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [LAYERS[0], *(pytest.param(one, marks=pytest.mark.slow) for one in LAYERS[1:])],
+    ids=str,
+)
 def test_a_layer_of_one_length_without_raw_ops(options) -> None:
     layer = LLTMLayer(3, 4, **options)
     program = decomposed(layer, (torch.randn(5, 2, 3),), ({1: BATCH},), scan=False)
     assert_computes(program.module(), layer, (torch.randn(5, 2, 3),), (torch.randn(5, 7, 3),))
 
 
+@pytest.mark.slow
 @scans
-@pytest.mark.parametrize("options", QUICK_LAYERS, ids=str)
+@pytest.mark.parametrize("options", LAYERS, ids=str)
 def test_a_layer_of_any_length_without_raw_ops(options) -> None:
     layer = LLTMLayer(3, 4, **options)
     shapes = ({0: STEPS, 1: BATCH},)
@@ -67,6 +70,7 @@ def test_a_layer_of_any_length_without_raw_ops(options) -> None:
     assert_computes(program.module(), layer, (torch.randn(5, 2, 3),), (torch.randn(9, 7, 3),))
 
 
+@pytest.mark.slow
 @decomposes
 def test_a_decomposed_program_loads_without_the_package(tmp_path, forked) -> None:
     cell = LLTM(3, 4)

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 import torch
 from small_clients import FOLDER
 
@@ -108,6 +109,7 @@ def test_what_can_be_said_is_accepted(tmp_path: Path) -> None:
     assert compile_operators(tmp_path, *accepted) == []
 
 
+@pytest.mark.slow  # for another torch than the others, so it is compiled alone
 def test_a_generator_is_accepted_where_the_oldest_torch_has_it(tmp_path: Path) -> None:
     taken = Operator(", *, Generator? generator=None", ", std::optional<torch::stable::Generator>")
     assert compile_operators(tmp_path, taken, target=13) == []

@@ -16,7 +16,7 @@ from torchship.doctor.report import blocks
 HAS_IT = "def compare():\n    return 1\n"
 
 
-@pytest.fixture(params=["pip", "uv"])
+@pytest.fixture(params=[pytest.param("pip", marks=pytest.mark.slow), "uv"])
 def place(tmp_path: Path, request: pytest.FixtureRequest) -> SickEnvironment:
     """A package that was written for metrics 1, beside metrics 3; each fails with 2 and 3."""
     place = SickEnvironment(tmp_path, installer=request.param)
@@ -72,6 +72,7 @@ def test_a_release_that_brings_another_torch_is_not_tried(place: SickEnvironment
     assert str(_asked(place)["command"]).endswith('"metrics==1.4"')
 
 
+@pytest.mark.slow  # pip tries both releases
 def test_another_project_of_the_name_is_no_release_of_the_package(tmp_path: Path) -> None:
     place = SickEnvironment(tmp_path)
     place.publish_torch("2.13.0+cpu")

@@ -204,7 +204,7 @@ def _describe(symbol: str, torch: TorchInstall | None) -> str:
     minors = symbol_range(symbol)
     if minors is not None:
         have = "has" if minors[0] == minors[1] else "have"
-        known = f"{dotted(min(LAYOUTS))} to {dotted(max(LAYOUTS))} are known"
+        known = f"looked at: torch {dotted(min(LAYOUTS))} to {dotted(max(LAYOUTS))}"
         sentence += f"; torch {_describe_range(*minors)} {have} it ({known})"
     if torch is not None and torch.root != NOWHERE and is_symbol_of_torch(symbol.encode()):
         here = "has it" if _defines(torch, symbol) else "does not have it"
