@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from zipfile import ZipFile
 
 import pytest
@@ -26,6 +28,7 @@ from torchship.project.errors import ProjectError
 from torchship.project.finish import finish
 from torchship.project.init import Plan, plan_init
 from torchship.project.people import people
+from torchship.project.seen import Both
 from torchship.project.written import write_all
 from torchship.release.matrix.cells import all_cells
 from torchship.release.matrix.generated import project_record, workflow_shape
@@ -47,6 +50,21 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             planning, "make_archive", lambda target: Path(shutil.copy(made, target / made.name))
         )
         yield
+
+
+@cache
+def _seen(setup: str) -> Both:
+    with TemporaryDirectory() as folder:
+        root = repositories.make(Path(folder), {**repositories.PLAIN_REPOSITORY, "setup.py": setup})
+        return setup_run.run_setup(root)
+
+
+@pytest.fixture
+def run_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One run of each setup.py, for tests that change sources alone."""
+    monkeypatch.setattr(
+        planning, "run_setup", lambda root, _: _seen((root / "setup.py").read_text())
+    )
 
 
 def matrix_of(plan: Plan) -> dict[str, object]:
@@ -324,7 +342,7 @@ def test_without_a_setup_py_the_command_says_that_it_runs_setuptools(plain: Path
 
 
 def test_the_target_that_links_torch_says_what_cmake_builds(tmp_path: Path) -> None:
-    plan = plan_init(repositories.make(tmp_path, repositories.CMAKE_REPOSITORY))
+    plan = plan_init(repositories.make(tmp_path, repositories.CMAKE_REPOSITORY), is_run=False)
     assert matrix_of(plan)["build"] == {
         "glue": {
             "sources": ["native/bind.cc", "core/sum.cpp"],
@@ -354,7 +372,7 @@ def test_flags_and_standard_of_every_target_are_carried_over(tmp_path: Path) -> 
         'set(CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS} --expt-extended-lambda")\noption(WITH_GPU',
     )
     files = {**repositories.CMAKE_REPOSITORY, "CMakeLists.txt": content}
-    plan = plan_init(repositories.make(tmp_path, files))
+    plan = plan_init(repositories.make(tmp_path, files), is_run=False)
     glue = YAML(typ="safe").load(plan.files["build_matrix.yaml"].content)["build"]["glue"]
     assert glue["std"] == 20
     assert glue["flags"] == ["-ffast-math"]
@@ -384,7 +402,7 @@ def test_a_cu_file_that_is_cpp_without_cuda_is_compiled_as_both(tmp_path: Path) 
 def test_a_range_of_torch_trims_the_matrix(tmp_path: Path) -> None:
     setup = repositories.PLAIN.replace("packages=", "install_requires=['torch>=2.6'], packages=")
     files = {**repositories.PLAIN_REPOSITORY, "setup.py": setup}
-    plan = plan_init(repositories.make(tmp_path, files))
+    plan = plan_init(repositories.make(tmp_path, files), is_run=False)
     path = tmp_path / "build_matrix.yaml"
     path.write_bytes(plan.files["build_matrix.yaml"].content)
     cells = [cell.name for cell in all_cells(load(path))]
@@ -406,7 +424,7 @@ def test_a_range_that_leaves_out_the_stable_torches_is_a_matrix_too(
         "packages=", f"install_requires=[{requirement!r}], packages="
     )
     files = {**repositories.PLAIN_REPOSITORY, "setup.py": setup}
-    plan = plan_init(repositories.make(tmp_path, files))
+    plan = plan_init(repositories.make(tmp_path, files), is_run=False)
     path = tmp_path / "build_matrix.yaml"
     path.write_bytes(plan.files["build_matrix.yaml"].content)
     matrix = load(path)
@@ -418,7 +436,7 @@ def test_a_range_that_leaves_out_the_stable_torches_is_a_matrix_too(
 def test_a_pin_of_a_torch_that_the_matrix_has_not_is_left_to_the_author(tmp_path: Path) -> None:
     setup = repositories.PLAIN.replace("packages=", "install_requires=['torch==1.9'], packages=")
     files = {**repositories.PLAIN_REPOSITORY, "setup.py": setup}
-    plan = plan_init(repositories.make(tmp_path, files))
+    plan = plan_init(repositories.make(tmp_path, files), is_run=False)
     assert fate_of(plan, "requirement torch==1.9") is Fate.LEFT
 
 
@@ -479,7 +497,8 @@ def test_without_a_url_that_of_the_repositorys_origin_is_taken(plain: Path) -> N
         ["git", "-C", str(plain), "remote", "add", "origin", "git@github.com:ada/plain.git"],
         check=True,
     )
-    matrix = YAML(typ="safe").load(plan_init(plain).files["build_matrix.yaml"].content)
+    plan = plan_init(plain, is_run=False)
+    matrix = YAML(typ="safe").load(plan.files["build_matrix.yaml"].content)
     assert matrix["project"]["url"] == "https://github.com/ada/plain"
 
 
@@ -503,6 +522,7 @@ at::Tensor degree(const at::Tensor& row, int64_t count = 1) {
 BINDS = 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice); }\n'
 
 
+@pytest.mark.usefixtures("run_once")
 @pytest.mark.parametrize(
     ("changes", "stop"),
     [
@@ -542,6 +562,7 @@ def test_what_would_stop_a_build_is_said_before(
     assert any(stop in each for each in plan.stops)
 
 
+@pytest.mark.slow  # imports torch twice, as the run of a setup.py that computes everything does
 def test_an_extension_of_each_device_has_headers_of_its_own(tmp_path: Path) -> None:
     """Each source finds the headers of its own section first, so no name is taken twice."""
     root = repositories.make(tmp_path, repositories.OF_EACH_DEVICE)
@@ -552,6 +573,7 @@ def test_an_extension_of_each_device_has_headers_of_its_own(tmp_path: Path) -> N
     assert glue["cuda"]["sources"] == ["gpu/bind.cpp", "gpu/op.cu"]
 
 
+@pytest.mark.usefixtures("run_once")
 @pytest.mark.parametrize(
     "other",
     [
@@ -631,14 +653,11 @@ setup(name="plain", packages=["plain"], ext_modules=[
     ("source", "devices"),
     [
         ("#include <ATen/ATen.h>\n", {"cu12", "cu13"}),
-        # Each imports torch twice.
-        pytest.param(
-            "#include <ATen/ATen.h>\n#ifdef WITH_CUDA\n#endif\n",
-            {"cpu", "cu12", "cu13"},
-            marks=pytest.mark.slow,
-        ),
+        ("#include <ATen/ATen.h>\n#ifdef WITH_CUDA\n#endif\n", {"cpu", "cu12", "cu13"}),
     ],
 )
+@pytest.mark.slow  # each imports torch twice
+@pytest.mark.usefixtures("run_once")
 def test_an_extension_for_cuda_alone_has_no_glue_for_the_cpu(
     tmp_path: Path, source: str, devices: set[str]
 ) -> None:

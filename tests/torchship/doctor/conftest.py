@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+import sysconfig
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from shared_objects import GLUE_RECORD, shared_object
 
+from torchship.doctor.environment import owner
 from torchship.judge.reading import layouts
+from torchship.judge.target import Target
+
+
+@pytest.fixture(autouse=True, scope="session")
+def lists_of_this_python_are_read_once() -> Iterator[None]:
+    """No test changes the packages that are installed here, and to read what they list takes each
+    new target a third of a second."""
+    site = Path(sysconfig.get_path("purelib"))
+    read = owner.listed_objects
+    known: dict[Path, list[str]] = {}
+
+    def listed(target: Target, place: Path, is_wanted: Callable[[str], bool]) -> list[str]:
+        if place.parent != site:
+            return read(target, place, is_wanted)
+        if place not in known:
+            known[place] = read(target, place, is_wanted)
+        return known[place]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, "listed_objects", listed)
+        yield
 
 
 @pytest.fixture(scope="session")

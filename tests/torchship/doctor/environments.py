@@ -100,7 +100,7 @@ def run_doctor(
     }
     words = ("torchship.doctor", "--no-import", "--verbose", *arguments)
     if "--python" in arguments and path == str(REPO):
-        return _doctor().module(*words, cwd=cwd, env=env, text=text or "")
+        return doctor_forks().module(*words, cwd=cwd, env=env, text=text or "")
     return subprocess.run(
         [sys.executable, "-S", "-m", *words],
         capture_output=True,
@@ -114,7 +114,7 @@ def run_doctor(
 
 
 @cache
-def _doctor() -> Forks:
+def doctor_forks() -> Forks:
     """Runs the doctor in processes that have imported it, which is most of what they take; for the
     judgement of another Python it does not matter."""
     env = {"PYTHONPATH": f"{REPO}:{packaging_alone()}"}

@@ -13,6 +13,7 @@ import textwrap
 import venv
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
@@ -205,5 +206,5 @@ class SickEnvironment:
         return before
 
     def installed_version(self, name: str) -> str:
-        code = f"import importlib.metadata as m; print(m.version('{name}'))"
-        return self.type(f'python -c "{code}"').strip()
+        (found,) = distributions(name=name, path=[str(self.site)])
+        return found.version

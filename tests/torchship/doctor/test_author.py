@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from hostile_files import overlapping_needs
+from processes import Forks
 from shared_objects import GLUE_RECORD, shared_object
 from small_client import PROJECT
 
@@ -61,8 +62,8 @@ STABLE_TORCH_LIBRARY(theirs_stable, library) { library.def("same(Tensor x) -> Te
 """
 
 
-def run(*command: str | Path, cwd: Path) -> None:
-    env = {**os.environ, "PYTHONPATH": str(REPO)}
+def run(*command: str | Path, cwd: Path, **variables: str) -> None:
+    env = {**os.environ, "PYTHONPATH": str(REPO), **variables}
     process = subprocess.run(
         [str(word) for word in command], cwd=cwd, env=env, capture_output=True, text=True
     )
@@ -78,7 +79,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "theirs" / "__init__.py").touch()
     (folder / "theirs.cpp").write_text(ATEN)
     (folder / "setup.py").write_text(SETUP)
-    run(sys.executable, "setup.py", "-q", "bdist_wheel", cwd=folder)
+    command = (sys.executable, "setup.py", "-q", "bdist_wheel")
+    run(*command, cwd=folder, CFLAGS="-O0 -g0")  # behind Python's own flags
     return next((folder / "dist").glob("*.whl"))
 
 
@@ -140,13 +142,14 @@ def test_the_line_for_cmake_records_the_target_of_the_stable_abi(stable: Path) -
 
 @pytest.mark.parametrize("name", [pytest.param("aten", marks=pytest.mark.slow), "stable"])
 def test_a_recorded_extension_is_accepted_and_works(
-    name: str, request: pytest.FixtureRequest
+    name: str, request: pytest.FixtureRequest, forked: Forks
 ) -> None:
     path: Path = request.getfixturevalue(name)
     verdict = judge_file(path, probe_runtime(gpu=False))
     assert verdict.accepted, verdict.cause
     code = f"import torch; torch.ops.load_library({str(path)!r}); torch.ops.theirs_{name}.same"
-    run(sys.executable, "-c", code, cwd=path.parent)
+    process = forked.run(code, cwd=path.parent)
+    assert process.returncode == 0, process.stderr
 
 
 @pytest.mark.slow

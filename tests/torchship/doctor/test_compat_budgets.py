@@ -64,6 +64,8 @@ def runtime(tmp_path: Path) -> Runtime:
     return probe_runtime(find_torch(root), gpu=False)
 
 
+#: Of each kind, those that take two seconds; the others are in the default tests.
+COSTLY = {"as many folders", "100 editables of the whole disk", "200 egg-links to one folder"}
 #: What may be under way when a budget ends, in seconds.
 UNDER_WAY = 1.5
 
@@ -137,6 +139,7 @@ def test_5_metadata_of_200_kb_costs_little(requires: str, tmp_path: Path, runtim
     assert cost.megabytes < MEGABYTES
 
 
+@pytest.mark.slow
 def test_5_a_folder_under_many_names_is_not_listed_for_each(
     tmp_path: Path, runtime: Runtime
 ) -> None:
@@ -152,7 +155,14 @@ LISTING = 2.5
 LISTING_MEGABYTES = 60
 
 
-@pytest.mark.parametrize("record", HOSTILE_RECORDS.values(), ids=HOSTILE_RECORDS)
+def _slow(name: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.slow] if name in COSTLY else []
+
+
+@pytest.mark.parametrize(
+    "record",
+    [pytest.param(record, id=name, marks=_slow(name)) for name, record in HOSTILE_RECORDS.items()],
+)
 def test_5_a_record_of_2_mb_costs_little(record: str, tmp_path: Path, runtime: Runtime) -> None:
     site = tmp_path / "site-packages"
     path = shared_object(site / "theirs" / "_C.so", undefined=[SYMBOL])
@@ -179,7 +189,10 @@ HOSTILE_SITES: dict[str, Callable[[Path], Path]] = {
 }
 
 
-@pytest.mark.parametrize("make", HOSTILE_SITES.values(), ids=HOSTILE_SITES)
+@pytest.mark.parametrize(
+    "make",
+    [pytest.param(make, id=name, marks=_slow(name)) for name, make in HOSTILE_SITES.items()],
+)
 def test_5_what_a_whole_site_folder_tells_stays_in_the_bounds(
     make: Callable[[Path], Path], tmp_path: Path, runtime: Runtime
 ) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from environments import doctor_forks
 from packaging_alone import packaging_alone
 from shared_objects import GLUE_RECORD, KERNELS_RECORD, fake_torch, shared_object
 from small_client import PROJECT
@@ -61,15 +62,18 @@ def doctor(site: Path) -> Doctor:
             "from torchship.judge.project import NOBODY;"
             "code = main(NOBODY, sys.argv[1:]); assert 'torch' not in sys.modules; sys.exit(code)"
         )
-        root = nobody and os.geteuid() == 0
-        before = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if root else []
+        words = (code, "--no-import", "--verbose", *arguments)
         (folder,) = site.parent.glob("site*")
+        env = {"PYTHONPATH": f"{folder}:{REPO}:{packaging_alone()}", "PATH": "/usr/bin:/bin"}
+        if not (nobody and os.geteuid() == 0):
+            return doctor_forks().run(*words, cwd=site.parent, env=env)
+        before = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
         return subprocess.run(
-            [*before, sys.executable, "-S", "-c", code, "--no-import", "--verbose", *arguments],
+            [*before, sys.executable, "-S", "-c", *words],
             capture_output=True,
             text=True,
             cwd=site.parent,
-            env={"PYTHONPATH": f"{folder}:{REPO}:{packaging_alone()}", "PATH": "/usr/bin:/bin"},
+            env=env,
         )
 
     return run

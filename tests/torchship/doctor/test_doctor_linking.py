@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from made_facts import make_runtime, opened
 from packaging_alone import packaging_alone
-from shared_objects import ERROR_NEW, fake_torch, shared_object
+from shared_objects import ERROR_NEW, ERROR_OLD, fake_torch, shared_object
 from sick_environment import SickEnvironment, carries_out
 
 import torchship
@@ -27,10 +27,11 @@ from torchship.judge import find_torch, fixes, probe_runtime
 from torchship.judge.linking import after_torch, search
 from torchship.judge.linking.glibc import facts_of
 from torchship.judge.linking.process import BroughtIn, MissingVersion, NotLinked, Refusal
-from torchship.judge.machine.torch_probe import read_install
+from torchship.judge.machine.torch_probe import read_install, release
 from torchship.judge.reading.binary import read_binary
 from torchship.judge.reading.elf import Header
 from torchship.judge.records import (
+    NOT_LOOKED_AT,
     NOTE,
     REJECTED,
     UNKNOWN,
@@ -134,6 +135,7 @@ def test_folders_for_processors_are_searched_as_the_linker_does(
     tmp_path: Path, engine: Path, subfolder: str, entry: str
 ) -> None:
     """A library without the function lies in the folder, and one with it in the subfolder."""
+    torch = fake_torch(tmp_path / "site")
     folder = tmp_path / "plain"
     facts = facts_of(Target(), "/lib64/ld-linux-x86-64.so.2", Path(sys.executable).resolve())
     for value in filter(None, (facts.lib, facts.platform)):
@@ -148,7 +150,7 @@ def test_folders_for_processors_are_searched_as_the_linker_does(
         file = tmp_path / f"user{number}.so"
         shared_object(file, undefined=["work"], libraries=[stub], flags=flags)
         variables = {"LD_LIBRARY_PATH": f"{tmp_path}/{variable}"} if variable else {}
-        cause = cause_in(engine, "", file, **variables)
+        cause = cause_in(engine, torch.parent, file, **variables)
         assert (cause is None) == (loads(file, **variables) == ""), cause
 
 
@@ -318,7 +320,11 @@ def test_a_module_for_python_loads_in_an_interpreter_that_is_no_pie(
     assert "PyNobody_HasThis" in cause.why
 
 
-@pytest.mark.parametrize("is_empty", [False, True], ids=["a library", "an empty file"])
+@pytest.mark.parametrize(
+    "is_empty",
+    [False, pytest.param(True, marks=pytest.mark.slow)],
+    ids=["a library", "an empty file"],
+)
 def test_a_library_path_that_shadows_torchs_libraries_fails_the_import(
     engine: Path, torch_root: Path, tmp_path: Path, is_empty: bool
 ) -> None:
@@ -428,15 +434,18 @@ def test_a_wheel_of_another_version_than_torch_pins_is_the_cause(tmp_path: Path)
     assert refused.why == cause.why
 
 
+@pytest.mark.parametrize("entry", [".", "wheel_of_b"])
 @pytest.mark.parametrize("undefined", [["nobody_has_this"], []])
 def test_a_library_that_torch_loads_beforehand_is_bound_too(
-    tmp_path: Path, undefined: list[str]
+    tmp_path: Path, undefined: list[str], entry: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where its global dependencies do not load, torch loads the libraries of wheels by path."""
+    """Where its global dependencies do not load, torch loads the libraries of wheels by path: also
+    of one in another entry of the path, as Bazel and pex lay wheels out."""
     root = cuda_torch(tmp_path, OLD)
     install_nccl(tmp_path, "2.21.5", OLD)
     (root / "__init__.py").write_text('libraries = {"b": "libb.so.*[0-9]"}\n')
-    library = tmp_path / "nvidia" / "b" / "lib" / "libb.so.1"
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path), str(tmp_path / entry)])
+    library = tmp_path / entry / "nvidia" / "b" / "lib" / "libb.so.1"
     shared_object(library, undefined=undefined, soname=library.name)
     shared_object(
         root / "lib" / "libtorch_global_deps.so",
@@ -711,7 +720,8 @@ def test_a_library_in_the_hundredth_folder_is_found(engine: Path, tmp_path: Path
     file = tmp_path / "x.so"
     shared_object(file, undefined=["work"], libraries=[library], flags=flags)
     assert loads(file, **variables) == ""
-    assert cause_in(engine, "", file, **variables) is None
+    torch = fake_torch(tmp_path / "site")
+    assert cause_in(engine, torch.parent, file, **variables) is None
 
 
 def test_the_hundredth_preload_provides_its_functions(engine: Path, tmp_path: Path) -> None:
@@ -722,7 +732,8 @@ def test_the_hundredth_preload_provides_its_functions(engine: Path, tmp_path: Pa
     file = shared_object(tmp_path / "x.so", undefined=["work"])
     assert "undefined symbol: work" in loads(file)
     assert loads(file, LD_PRELOAD=preloads) == ""
-    assert cause_in(engine, "", file, LD_PRELOAD=preloads) is None
+    torch = fake_torch(tmp_path / "site")
+    assert cause_in(engine, torch.parent, file, LD_PRELOAD=preloads) is None
 
 
 def test_a_file_that_forbids_dlopen_is_refused(tmp_path: Path, runtime: Runtime) -> None:
@@ -748,3 +759,71 @@ def test_a_header_that_the_linker_refuses_is_quoted(
     assert words
     assert cause is not None
     assert words in cause.observed
+
+
+# A torch that is not installed: what does not come with it is looked for all the same.
+
+
+def _beside_release(path: Path, minor: tuple[int, int] = (2, 13)) -> Finding | None:
+    """The cause beside a torch that is not installed."""
+    torch = release(f"{minor[0]}.{minor[1]}.0", minor)
+    return judge_file(path, probe_runtime(torch, gpu=False)).cause
+
+
+@pytest.mark.parametrize(
+    ("name", "is_missed"),
+    [
+        ("libinner.so.1", True),
+        ("libtorch_cuda.so", False),
+        ("libcudart.so.12", False),
+        ("libcuda.so.1", False),
+        ("libamdhip64.so.6", False),
+        ("libsycl.so.8", False),
+    ],
+)
+def test_of_a_torch_that_is_not_installed_only_its_own_libraries_may_be_absent(
+    name: str, is_missed: bool, tmp_path: Path
+) -> None:
+    library = shared_object(tmp_path / "gone" / name, soname=name)
+    path = shared_object(tmp_path / "_C.so", undefined=[ERROR_NEW], libraries=[library])
+    library.unlink()
+    cause = _beside_release(path)
+    assert cause is not None
+    assert (f"{name} is nowhere" in cause.why) is is_missed
+
+
+def test_what_the_linker_minds_in_a_library_is_told_beside_a_torch_that_is_not_installed(
+    tmp_path: Path,
+) -> None:
+    inner = shared_object(tmp_path / "libinner.so", soname="libinner.so", flags=["-Wl,-z,nodlopen"])
+    flags = ["-Wl,-rpath,$ORIGIN"]
+    outer = shared_object(tmp_path / "_C.so", libraries=[inner], flags=flags)
+    torch = release("2.13.0", (2, 13))
+    verdict = judge_file(outer, probe_runtime(torch, gpu=False))
+    assert verdict.rejection is not None
+    assert verdict.rejection.observed == "libinner.so is linked with -z nodlopen"
+    # Whether torch defines what a library misses cannot be looked up.
+    unknown = [one.needed for one in verdict.findings if one.status == NOT_LOOKED_AT]
+    assert any("symbols" in needed for needed in unknown), unknown
+
+
+def test_the_library_of_a_package_is_judged_beside_a_torch_that_is_not_installed(
+    tmp_path: Path,
+) -> None:
+    stub = shared_object(tmp_path / "stub" / "libtorch_cpu.so", soname="libtorch_cpu.so")
+    folder = tmp_path / "theirs"
+    inner = shared_object(
+        folder / "libinner.so", soname="libinner.so", undefined=[ERROR_OLD], libraries=[stub]
+    )
+    outer = shared_object(
+        folder / "_C.so",
+        undefined=["_ZN2at6Tensor3addEv"],
+        libraries=[inner, stub],
+        flags=["-Wl,-rpath,$ORIGIN"],
+    )
+    owner = Owner(name="theirs", version="1.0", libraries={"libinner.so": inner})
+    torch = release("2.13.0", (2, 13))
+    binary = read_binary(outer)._replace(owner=owner)
+    cause = judge_file(binary, probe_runtime(torch, gpu=False)).cause
+    assert cause is not None and cause.status == REJECTED
+    assert cause.why.startswith("libinner.so, which it needs: libinner.so has the C++11 ABI")

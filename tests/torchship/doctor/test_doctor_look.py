@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from environments import ABSENT, REPO, SYMBOL, packaging_alone
+from environments import ABSENT, REPO, SYMBOL, doctor_forks, packaging_alone
 from looked_environment import LookedEnvironment, diagnose
 from sick_environment import SickEnvironment
 
@@ -35,19 +35,13 @@ def doctor(
 ) -> subprocess.CompletedProcess[str]:
     """torch-doctor on an environment, from its empty folder."""
     code = "import sys; from torchship.doctor.command import main; sys.exit(main())"
-    return subprocess.run(
-        [sys.executable, "-S", "-c", code, "--python", str(env.python), *arguments],
-        capture_output=True,
-        text=True,
-        input=text,
-        cwd=env.folder,
-        env={
-            "PATH": os.environ["PATH"],
-            "HOME": str(env.prefix),
-            "PYTHONPATH": f"{REPO}:{packaging_alone()}",
-        },
-        timeout=120,
-    )
+    words = (code, "--python", str(env.python), *arguments)
+    variables = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(env.prefix),
+        "PYTHONPATH": f"{REPO}:{packaging_alone()}",
+    }
+    return doctor_forks().run(*words, cwd=env.folder, env=variables, text=text)
 
 
 @pytest.fixture
@@ -222,6 +216,10 @@ def test_a_fix_is_tried_beside_the_environment(tmp_path: Path, version: str) -> 
     report = json.loads(place.type(command, PYTHONPATH=str(REPO)))
     (row,) = [row for row in report["notices"] if row["state"] == "fails"]
     assert row["mends"] is (version == "0.8.0")
+    assert row["tried"] == [f"einops {version}"]
+    said = place.type(command.replace("--json ", ""), PYTHONPATH=str(REPO))
+    result = "fixes" if version == "0.8.0" else "does not fix"
+    assert f"tried:   einops {version} {result} the import; " in said
     assert not (place.site / "einops").exists()
 
 

@@ -151,7 +151,7 @@ def test_a_doctor_in_an_environment_of_its_own_judges_the_active_one(
     add_torch(make_environment(tmp_path / "env"))
     code = f"import sys; sys.argv[0] = {name!r}; from torchship.doctor.command import main; main()"
     process = subprocess.run(
-        [sys.executable, "-S", "-c", code, "--json"],
+        [sys.executable, "-S", "-c", code, "--json", "--no-import"],
         capture_output=True,
         text=True,
         cwd=REPO,

@@ -6,6 +6,7 @@ stored outcomes say, the doctor says the same of them, and fixes that download n
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,7 +37,10 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch = find_torch()
     if not (torch.version.startswith("2.13.") and torch.device == "the CPU"):
         pytest.skip(f"the cases are about torch 2.13 for the CPU, and here is {torch.version}")
-    return link_base(tmp_path_factory.mktemp("bases") / "cpu213")
+    base = link_base(tmp_path_factory.mktemp("bases") / "cpu213")
+    # Compiles torch's Python once: the copy of each case would do it again, for two seconds.
+    subprocess.run([base / "bin" / "python", "-c", "import torch"], check=True)
+    return base
 
 
 @pytest.fixture

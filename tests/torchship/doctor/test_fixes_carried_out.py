@@ -38,10 +38,13 @@ ONLY_OLD = "_ZN2at10only_in_29Ev"
 SINCE_213 = "_ZN5torch8autograd4Node17release_resourcesEv"
 
 
-@pytest.fixture(params=["pip", "uv"])
+@pytest.fixture(params=[pytest.param("pip", marks=pytest.mark.slow), "uv"])
 def place(tmp_path: Path, request: pytest.FixtureRequest) -> SickEnvironment:
-    """Environments of uv have no pip; the commands are then uv's."""
+    """Environments of uv have no pip; the commands are then uv's, which take half the time."""
     return SickEnvironment(tmp_path, installer=request.param)
+
+
+by_both = pytest.mark.parametrize("place", ["pip", "uv"], indirect=True)
 
 
 def test_each_kind_that_holds_a_command_is_carried_out_by_a_test() -> None:
@@ -82,6 +85,7 @@ def test_the_table_has_a_fix_for_every_owner_and_fault(whose: Whose, wrong: Wron
 
 
 @carries_out(fixes.Kind.REINSTALL_PACKAGE)
+@by_both
 def test_a_damaged_file_comes_back_with_its_package(place: SickEnvironment) -> None:
     place.publish_torch("2.13.0+cpu", [ADD])
     extension = place.make_extension("1.0", [ADD])
@@ -97,6 +101,7 @@ def test_a_damaged_file_comes_back_with_its_package(place: SickEnvironment) -> N
 
 
 @carries_out(fixes.Kind.INSTALL_RELEASE)
+@by_both
 def test_the_release_for_this_torch_replaces_one_for_another(place: SickEnvironment) -> None:
     place.publish_torch("2.9.1+cpu", [ADD])
     place.publish_torch("2.15.0")
@@ -109,9 +114,15 @@ def test_the_release_for_this_torch_replaces_one_for_another(place: SickEnvironm
     assert place.installed_version("torch") == "2.9.1+cpu"
 
 
-@pytest.mark.parametrize("gone", ["_C.so", "_C.so image.so"])
 @pytest.mark.parametrize(
-    ("here", "back"), [("0.28.0", "0.28.0+cpu"), ("0.28.0+cu130", "0.28.0+cpu"), ("0.24.0", "0.28")]
+    ("place", "here", "back", "gone"),
+    [
+        ("uv", "0.28.0", "0.28.0+cpu", "_C.so"),
+        ("uv", "0.28.0+cu130", "0.28.0+cpu", "_C.so image.so"),
+        ("uv", "0.24.0", "0.28", "_C.so"),
+        ("pip", "0.24.0", "0.28", "_C.so image.so"),
+    ],
+    indirect=["place"],
 )
 def test_a_file_that_is_gone_comes_back_in_a_build_for_this_torch(
     place: SickEnvironment, here: str, back: str, gone: str
@@ -200,9 +211,8 @@ def publish_sdist(place: SickEnvironment, name: str, *, file: str = "_C.so") -> 
 @pytest.mark.parametrize(
     ("place", "origin"),
     [
-        # Each takes six seconds.
-        ("pip", "its source folder"),
         ("uv", "an sdist"),
+        pytest.param("pip", "its source folder", marks=pytest.mark.slow),
         pytest.param("pip", "an sdist", marks=pytest.mark.slow),
         pytest.param("uv", "its source folder", marks=pytest.mark.slow),
     ],

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from made_facts import make_glue, make_runtime, make_torch
-from processes import clean_environment
+from processes import Forks, clean_environment
 from shared_objects import fake_torch, shared_object
 
 from torchship.judge import judge
@@ -71,6 +71,7 @@ def test_a_broken_installation_is_explained_although_its_import_fails(
     assert report["chosen"] is None
 
 
+@pytest.mark.slow  # the process of a live run imports torch
 def test_a_crash_in_the_live_run_does_not_take_the_report_along(
     package_copy: Copy, run_module: Run
 ) -> None:
@@ -82,7 +83,10 @@ def test_a_crash_in_the_live_run_does_not_take_the_report_along(
     assert "tiny-client does not work here" in process.stdout
 
 
-def test_the_live_run_is_of_the_same_copy(package_copy: Copy, run_python: Run) -> None:
+@pytest.mark.slow
+def test_the_live_run_is_of_the_same_copy(
+    package_copy: Copy, forked: Forks, environment_of: Callable[..., dict[str, str]], tmp_path: Path
+) -> None:
     """Also in a folder that PYTHONPATH cannot name."""
     package = package_copy()
     answer = "{'variant': None, 'error': 'the copy ran', 'devices': []}"
@@ -95,10 +99,11 @@ def test_the_live_run_is_of_the_same_copy(package_copy: Copy, run_python: Run) -
         "from tiny_client.__main__ import PROJECT, main\n"
         "sys.exit(main(PROJECT))"
     )
-    process = run_python(package, "-c", code, str(folder))
+    process = forked.run(code, str(folder), cwd=tmp_path, env=environment_of(package))
     assert "live run failed: the copy ran" in process.stdout, process.stdout + process.stderr
 
 
+@pytest.mark.slow
 def test_wrong_numbers_are_a_failure(package_copy: Copy, run_module: Run) -> None:
     package = package_copy()
     path = package / "reference.py"

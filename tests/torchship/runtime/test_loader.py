@@ -408,42 +408,47 @@ for name in ("HOME", "TINY_CACHE", "XDG_CACHE_HOME"):
 """
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("-c", "import tiny_client"),
-        pytest.param(("-m", "tiny_client"), marks=pytest.mark.slow),
-        ("-m", "tiny_client", "build", "--list"),
-    ],
-    ids=["import", "report", "list"],
-)
-def test_no_home_folder_is_needed(
-    package_copy: Copy, run_python: Run, arguments: tuple[str, ...]
-) -> None:
-    package = package_copy()
-    (package.parent / "sitecustomize.py").write_text(HOMELESS)
-    process = run_python(package, *arguments)
+def test_an_import_needs_no_home_folder(package_copy: Copy, run_code: Run) -> None:
+    process = run_code(package_copy(), f"{HOMELESS}\nimport tiny_client")
     assert (process.returncode, process.stderr) == (0, ""), process.stdout
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ("-c", "import tiny_client"),
-        pytest.param(("-m", "tiny_client"), marks=pytest.mark.slow),
-    ],
+    [pytest.param((), marks=pytest.mark.slow), ("build", "--list")],
+    ids=["report", "list"],
 )
-def test_paths_need_not_be_utf8(
-    package_copy: Copy, run_python: Run, tmp_path: Path, arguments: tuple[str, ...]
+def test_the_command_needs_no_home_folder(
+    package_copy: Copy, run_python: Run, arguments: tuple[str, ...]
 ) -> None:
+    package = package_copy()
+    (package.parent / "sitecustomize.py").write_text(HOMELESS)
+    process = run_python(package, "-m", "tiny_client", *arguments)
+    assert (process.returncode, process.stderr) == (0, ""), process.stdout
+
+
+@pytest.fixture
+def odd_copy(package_copy: Copy, tmp_path: Path) -> Path:
+    """The package in a folder whose name is not UTF-8."""
     odd = tmp_path / os.fsdecode(b"odd \xff folder")
     odd.mkdir()
-    package = odd / "tiny_client"
-    package_copy().rename(package)
-    process = run_python(package, *arguments, env={"LD_LIBRARY_PATH": str(odd)})
+    return package_copy().rename(odd / "tiny_client")
+
+
+def test_paths_of_an_import_need_not_be_utf8(odd_copy: Path, run_code: Run) -> None:
+    env = {"LD_LIBRARY_PATH": str(odd_copy.parent)}
+    process = run_code(odd_copy, "import tiny_client", env=env)
     assert process.returncode == 0, process.stdout + process.stderr
 
 
+@pytest.mark.slow
+def test_paths_of_the_report_need_not_be_utf8(odd_copy: Path, run_python: Run) -> None:
+    env = {"LD_LIBRARY_PATH": str(odd_copy.parent)}
+    process = run_python(odd_copy, "-m", "tiny_client", env=env)
+    assert process.returncode == 0, process.stdout + process.stderr
+
+
+@pytest.mark.slow  # what Python tells of `-m`, only a fresh one tells
 def test_the_name_among_the_arguments_of_another_program_is_no_command(
     package_copy: Copy, run_python: Run
 ) -> None:

@@ -69,6 +69,7 @@ def surrounded(*command: str | Path, umask: int = -1, cwd: Path, **changes: str)
     return Ran(process.returncode, process.stdout)
 
 
+@pytest.mark.slow
 def test_the_package_works_in_any_folder(tmp_path: Path, tiny_package: Path) -> None:
     package = copy_with_engine(tiny_package, tmp_path.joinpath(*ODD.values()) / "tiny_client")
     cache = str(tmp_path / "none")
@@ -97,7 +98,8 @@ def sources(tmp_path: Path, tiny_package: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(package.parent), "TINY_LOAD": "0"}
 
 
-@pytest.mark.parametrize("umask", [0, pytest.param(0o777, marks=pytest.mark.slow)], ids=oct)
+@pytest.mark.slow  # compiles, as the next one does; test_jit.py and test_command_line.py build, too
+@pytest.mark.parametrize("umask", [0, 0o777], ids=oct)
 def test_a_build_in_the_process_works_under_any_umask(
     tmp_path: Path, sources: dict[str, str], umask: int
 ) -> None:
@@ -108,14 +110,8 @@ def test_a_build_in_the_process_works_under_any_umask(
     assert {path.stat().st_mode & 0o077 for path in (cache, *cache.rglob("*"))} == {0}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("punctuation", marks=pytest.mark.slow),
-        pytest.param("no UTF-8", marks=pytest.mark.slow),
-        "newline",
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["punctuation", "no UTF-8", "newline"])
 def test_a_build_works_in_any_cache_folder(
     tmp_path: Path, sources: dict[str, str], name: str
 ) -> None:
