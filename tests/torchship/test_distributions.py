@@ -104,7 +104,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_doctor_runs_in_a_bare_checkout(checkout: Path) -> None:
     """Nothing is compiled, and nothing is installed but Python and packaging."""
-    command = [sys.executable, "-S", "-m", "torchship.doctor", "--json"]
+    command = [sys.executable, "-S", "-m", "torchship.doctor", "--json", "--no-import"]
     env = {**os.environ, "PYTHONPATH": packaging_alone()}
     run = subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True)
     assert run.returncode == 2, run.stderr  # there is no torch
@@ -112,7 +112,7 @@ def test_the_doctor_runs_in_a_bare_checkout(checkout: Path) -> None:
 
 
 def test_without_packaging_the_doctor_says_what_to_install(checkout: Path) -> None:
-    command = [sys.executable, "-S", "-m", "torchship.doctor", "--json"]
+    command = [sys.executable, "-S", "-m", "torchship.doctor", "--json", "--no-import"]
     run = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
     assert run.returncode == 1
     assert "Install it with `python -m pip install packaging`" in run.stderr
@@ -123,7 +123,7 @@ def test_the_copy_of_packaging_in_pip_will_do(checkout: Path, tmp_path: Path) ->
 
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "pip").symlink_to(Path(pip.__file__).parent)
-    command = [sys.executable, "-S", "-m", "torchship.doctor", "--json"]
+    command = [sys.executable, "-S", "-m", "torchship.doctor", "--json", "--no-import"]
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     run = subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True)
     assert run.returncode == 2, run.stderr
