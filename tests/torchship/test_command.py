@@ -58,11 +58,19 @@ def test_outside_of_a_project_it_says_what_to_do(tmp_path: Path, command: str) -
 def test_no_command_loads_more_than_it_needs() -> None:
     """Help comes at once, where neither torch nor what the release tool needs is installed."""
     heavy = ("torch", "rich", "pydantic", "ruamel", "setuptools", "rattler")
-    code = f"for name in {heavy}: sys.modules[name] = None  # any import of it raises"
+    code = f"""
+for name in {heavy}: sys.modules[name] = None  # any import of it raises
+from torchship.command import COMMANDS, main
+for command in COMMANDS[1:]:
+    try:
+        main([command.name, "--help"])
+    except SystemExit as end:
+        assert not end.code
+"""
+    process = torchship(COMMANDS[0].name, "--help", code=code)
+    assert process.returncode == 0, process.stderr
     for command in COMMANDS:
-        process = torchship(command.name, "--help", code=code)
-        assert process.returncode == 0, process.stderr
-        assert process.stdout.startswith(f"usage: torchship {command.name}")
+        assert f"usage: torchship {command.name}" in process.stdout
 
 
 def test_a_misspelt_command_gets_the_one_that_is_meant() -> None:

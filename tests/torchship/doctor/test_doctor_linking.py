@@ -541,7 +541,10 @@ def test_a_wheel_that_has_lost_its_metadata_is_not_said_to_be_absent(tmp_path: P
 
 
 @carries_out(fixes.Kind.INSTALL_PINNED)
-@pytest.mark.parametrize(("installed", "name"), [("2.18.1", "cu12"), ("2.10.0", "cu11")])
+@pytest.mark.parametrize(
+    ("installed", "name"),
+    [("2.18.1", "cu12"), pytest.param("2.10.0", "cu11", marks=pytest.mark.slow)],
+)
 def test_the_pinned_wheel_mends_torch(installed: str, name: str, tmp_path: Path) -> None:
     """Another version of the wheel, or another wheel that writes the same file."""
     place = SickEnvironment(tmp_path)

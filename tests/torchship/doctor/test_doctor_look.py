@@ -205,7 +205,7 @@ def test_a_command_that_does_not_exist_is_named(capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize("version", ["0.8.0", "0.7.0"])
 def test_a_fix_is_tried_beside_the_environment(tmp_path: Path, version: str) -> None:
-    place = SickEnvironment(tmp_path)
+    place = SickEnvironment(tmp_path, installer="uv")
     place.publish_torch("2.13.0+cpu")
     source = {"theirs/__init__.py": "from einops import pack\n"}
     place.publish_wheel("theirs", "1.0", source, ["torch", "einops>=0.7"])
@@ -213,7 +213,7 @@ def test_a_fix_is_tried_beside_the_environment(tmp_path: Path, version: str) -> 
     place.publish_wheel("einops", version, {"einops/__init__.py": content})
     place.install("torch", "theirs")
     command = "python -m torchship.doctor --try-fix --json theirs || true"
-    report = json.loads(place.type(command, PYTHONPATH=str(REPO)))
+    report = json.loads(place.type(command, PYTHONPATH=f"{REPO}:{packaging_alone()}"))
     (row,) = [row for row in report["notices"] if row["state"] == "fails"]
     assert row["mends"] is (version == "0.8.0")
     assert not (place.site / "einops").exists()
