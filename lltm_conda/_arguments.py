@@ -57,6 +57,11 @@ def check_dtype(owner: str, dtype: torch.dtype | None) -> None:
     """Refuses a dtype for which there are no kernels; None stands for torch's default."""
     if dtype is None or dtype in DTYPES:
         return
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(
+            f"{owner} needs a torch.dtype as dtype, got {type(dtype).__name__}: {dtype!r}; pass "
+            "one such as torch.float32"
+        )
     advice = "the cell is defined for real numbers: " if dtype.is_complex else ""
     raise ValueError(
         f"{owner} needs a dtype of float32, float64, float16 or bfloat16, got {dtype}; "
@@ -96,6 +101,39 @@ def check_pair(name: str, state: object, members: tuple[str, str]) -> None:
             )
 
 
+def unsupported(name: str, tensor: Tensor) -> str | None:
+    """Why no kernel takes a tensor of this kind, whatever its dtype; None if some do."""
+    if tensor.is_nested:
+        return (
+            f"lltm: {name} must be a dense (strided) tensor, got a nested one; pad it with "
+            f"torch.nested.to_padded_tensor({name}, 0.0), or give an LLTMLayer a PackedSequence"
+        )
+    if tensor.layout is not torch.strided:
+        return (
+            f"lltm: {name} must be a dense (strided) tensor, got layout {tensor.layout}; "
+            f"convert it with {name}.to_dense()"
+        )
+    if tensor.is_quantized:
+        return (
+            f"lltm: {name} must be float32, float64, float16 or bfloat16, got the quantized "
+            f"dtype {tensor.dtype}; convert it with {name}.dequantize()"
+        )
+    if tensor.device.type not in ("cpu", "cuda", "meta"):
+        return (
+            f"lltm: {name} must be a CPU or CUDA tensor, got one on {tensor.device}; there are "
+            "no kernels for that device. lltm_conda.reference computes the cell in plain "
+            "PyTorch"
+        )
+    return None
+
+
+def check_supported(name: str, tensor: Tensor) -> None:
+    """Refuses, with a NotImplementedError, a tensor of a kind that no kernel takes."""
+    reason = unsupported(name, tensor)
+    if reason is not None:
+        raise NotImplementedError(reason)
+
+
 def complex_advice(name: str) -> str:
     """How to hand complex numbers to the cell, for the end of an error message."""
     return (
@@ -116,7 +154,7 @@ def check_like_parameters(
     `wrong_dtype` is the class of the error about a dtype.
     """
     if tensor.is_complex():
-        raise RuntimeError(
+        raise wrong_dtype(
             f"lltm: {name} must be a real tensor, got {tensor.dtype}; pass its real and imaginary "
             f"parts as features: torch.view_as_real({name}).flatten(-2)"
         )

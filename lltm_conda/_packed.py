@@ -14,8 +14,11 @@ class Rectangle:
     def __init__(self, packed: PackedSequence) -> None:
         self._packed = packed
         in_order = PackedSequence(packed.data, packed.batch_sizes)
-        self.padded, self.lengths = pad_packed_sequence(in_order)
+        self.padded, _ = pad_packed_sequence(in_order)
         steps, batch_size = self.padded.shape[:2]
+        # `pad_packed_sequence` writes its lengths into memory that make_fx does not follow.
+        rows = torch.arange(batch_size, device=packed.batch_sizes.device)
+        self.lengths = (packed.batch_sizes.unsqueeze(1) > rows).sum(0)
         device = packed.data.device
         lengths = self.lengths.to(device, non_blocking=True)
         self._rows = torch.arange(batch_size, device=device)

@@ -152,6 +152,12 @@ def when_a_mode_asks(op: torch._ops.OpOverload, tell: Callable[[object], None]) 
     op.decompose = asked  # type: ignore[method-assign]
 
 
+def forward_hooks_of_all_modules() -> list[Callable[..., Any]]:
+    """What ``register_module_forward_pre_hook`` and ``register_module_forward_hook`` have added."""
+    modules: Any = torch.nn.modules.module
+    return [*modules._global_forward_pre_hooks.values(), *modules._global_forward_hooks.values()]
+
+
 def device_of(tensor: Tensor) -> torch.device:
     """The device of a tensor; for a fake tensor, the device of the tensor that it stands for.
 

@@ -34,7 +34,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from . import _derivatives, _plain
-from ._arguments import complex_advice
+from ._arguments import complex_advice, unsupported
 from ._fake import fake_backward, fake_forward
 from ._registration import BatchedCell, Rules, batching_rule, register
 from ._tensors import CellGradients, CellInputs, SavedCell
@@ -146,22 +146,8 @@ def refuse(error: Exception, **tensors: Tensor) -> None:
                 f"lltm: {name} must be a torch.Tensor, got {type(tensor).__name__}; "
                 f"convert it with torch.as_tensor({name})"
             )
-        elif tensor.layout is not torch.strided:
-            reason = (
-                f"lltm: {name} must be a dense (strided) tensor, got layout {tensor.layout}; "
-                f"convert it with {name}.to_dense()"
-            )
-        elif tensor.is_quantized:
-            reason = (
-                f"lltm: {name} must be float32, float64, float16 or bfloat16, got the quantized "
-                f"dtype {tensor.dtype}; convert it with {name}.dequantize()"
-            )
-        elif tensor.device.type not in ("cpu", "cuda", "meta"):
-            reason = (
-                f"lltm: {name} must be a CPU or CUDA tensor, got one on {tensor.device}; there are "
-                "no kernels for that device. lltm_conda.reference computes the cell in plain "
-                "PyTorch"
-            )
+        elif (kind := unsupported(name, tensor)) is not None:
+            reason = kind
         elif tensor.is_complex():
             raise RuntimeError(
                 f"lltm: {name} must be float32, float64, float16 or bfloat16, got {tensor.dtype}; "

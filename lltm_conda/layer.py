@@ -21,6 +21,7 @@ from ._arguments import (
     check_pair,
     check_probability,
     check_size,
+    check_supported,
     either,
 )
 from ._packed import Rectangle
@@ -498,6 +499,7 @@ class LLTMLayer(Recurrent):
         """After an error, raises one that names what the caller gave, if that is the cause."""
         data = input.data if isinstance(input, PackedSequence) else input
         name = "input.data" if isinstance(input, PackedSequence) else "input"
+        check_supported(name, data)
         check_like_parameters(name, data, self.weights_l0, wrong_dtype=ValueError)
         if hx is None:
             return

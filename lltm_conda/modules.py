@@ -6,6 +6,7 @@ from typing import Any, NoReturn, overload
 import torch
 from torch import Tensor, nn
 from torch.fx.proxy import Proxy, TraceError
+from torch.nn.utils.rnn import PackedSequence
 
 from ._arguments import (
     check_dtype,
@@ -13,8 +14,10 @@ from ._arguments import (
     check_like_parameters,
     check_pair,
     check_size,
+    check_supported,
     either,
 )
+from ._torch_private import forward_hooks_of_all_modules
 from .functions import lltm
 
 __all__ = ["LLTM"]
@@ -32,8 +35,9 @@ def proxies(*arguments: object) -> list[Proxy]:
 
 
 def has_foreign_hooks(module: nn.Module) -> bool:
-    """Whether a module has forward hooks that are not torch's own, such as those of pruning."""
+    """Whether forward hooks run at its call that are not torch's own, such as those of pruning."""
     hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
+    hooks += forward_hooks_of_all_modules()
     return any(not type(hook).__module__.startswith("torch.") for hook in hooks)
 
 
@@ -73,16 +77,20 @@ class Recurrent(nn.Module):
         """
         traced = proxies(input, state)
         if not traced:
+            if isinstance(input, PackedSequence):
+                advice = "a cell computes one step, so give whole sequences to an LLTMLayer"
+            else:
+                advice = "convert data with torch.as_tensor(data)"
             raise TypeError(
-                f"lltm: input must be a torch.Tensor, got {type(input).__name__}; convert it with "
-                "torch.as_tensor(input)"
+                f"lltm: input must be a torch.Tensor, got {type(input).__name__}; {advice}"
             )
         tracer: Any = traced[0].tracer
         name = type(self).__name__
         self._refuse_as_root(tracer)
         # The recorded call would run a second time what the tracer has run and recorded by now.
+        own_forward = "forward" in vars(self) or type(self).forward is not owner.forward
         twice = [
-            "a forward method of its own" if type(self).forward is not owner.forward else "",
+            "a forward method of its own" if own_forward else "",
             "forward hooks" if has_foreign_hooks(self) else "",
         ]
         if any(twice):
@@ -258,6 +266,7 @@ class LLTM(Recurrent):
 
     def _explain(self, input: Tensor, state: object) -> None:
         """After an error, raises one that names what the caller gave, if that is the cause."""
+        check_supported("input", input)
         known_dim = input.dim() in (1, 2)
         if not known_dim or input.shape[-1] != self.input_features:
             message = (

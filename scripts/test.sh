@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Makes a test environment, checks the sources, builds this machine's variant and the docs, installs
-# the package, and runs the tests. A second run reuses the environment and ninja's object files.
+# Makes a test environment, builds this machine's variant, with the linters and the docs beside it,
+# installs the package, and runs the tests. A second run reuses the environment and ninja's object
+# files.
 #
 #   scripts/test.sh [--quick] [--slow] [--torch VERSION] [PYTEST ARGUMENT ...]
 #
 #   --quick           installs and tests only: no linters, no scripts/build_all.sh host, no docs
-#   --slow            runs the tests that take minutes as well, as .ci/run does
+#   --slow            runs the tests with the marker `slow` as well, as .ci/run does
 #   --torch VERSION   like --quick with this torch, in an environment of its own
 #
 # All further arguments go to pytest: scripts/test.sh --quick -k guards; scripts/test.sh -m cuda.
@@ -37,35 +38,41 @@ done
 
 step() { printf '\n== %s (after %d s)\n' "$1" "$SECONDS"; }
 
+names=() jobs=()
+beside() { # starts NAME, which is COMMAND ..., beside the build, which goes first
+  names+=("$1")
+  shift
+  nice "$@" >"$logs/${#names[@]}" 2>&1 &
+  jobs+=($!)
+}
+finish_those_beside() { # waits for them, and prints what they said; ends with the first failure
+  local number status
+  for number in "${!names[@]}"; do
+    step "${names[number]}"
+    status=0
+    wait "${jobs[number]}" || status=$?
+    unset "jobs[number]" # another process may get the number of the ended one
+    cat "$logs/$((number + 1))"
+    ((status == 0)) || exit "$status"
+  done
+}
+
 step "environment"
 env=$(scripts/test_env.sh ${torch:+"$torch"})
 echo "$env"
 export PATH=$env/bin:$PATH
 
 if ! $quick; then
-  step "linters"
-  scripts/lint.sh
-
-  step "scripts/build_all.sh host"
-  site=
+  logs=$(mktemp -d)
+  trap 'kill "${jobs[@]}" 2>/dev/null || true; rm -rf "$logs"' EXIT
+  beside "scripts/lint.sh" scripts/lint.sh
   # A project may lack scripts/docs.sh, which needs Python 3.11 or newer.
   if [[ -x scripts/docs.sh ]] && python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
-    # Beside the build, which leaves a processor idle now and then.
-    site_log=$(mktemp)
-    PYTHON=$env/bin/python scripts/docs.sh >"$site_log" 2>&1 &
-    site=$!
-    trap 'kill "$site" 2>/dev/null || true; rm -f "$site_log"' EXIT
+    beside "scripts/docs.sh" env PYTHON="$env/bin/python" scripts/docs.sh
   fi
+  step "scripts/build_all.sh host"
   scripts/build_all.sh host
-
-  if [[ -n $site ]]; then
-    step "scripts/docs.sh"
-    site_status=0
-    wait "$site" || site_status=$?
-    trap 'rm -f "$site_log"' EXIT  # another process may get the number of the ended one
-    cat "$site_log"
-    ((site_status == 0)) || exit "$site_status"
-  fi
+  finish_those_beside
 
   # The package that is tested takes the binaries of that build, which are in its wheel.
   rm -rf build/host-wheel

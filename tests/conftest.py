@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,9 +49,13 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take minutes first, the release tool's before all, so that none ends alone."""
-    long = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: (item.path not in long, item.path.parent.name != "release"))
+    """The files with the largest share of slow tests first, and of equal ones those of the release
+    tool, so that no long one ends alone."""
+    tests = Counter(item.path for item in items)
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(
+        key=lambda item: (-slow[item.path] / tests[item.path], item.path.parent.name != "release")
+    )
 
 
 # Thousands of tests and their modules stay, so the garbage collector passes over them.

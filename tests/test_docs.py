@@ -169,7 +169,17 @@ def is_run_here(page: Path) -> bool:
     return not elsewhere and bool(PYTHON.search(NOT_RUN.sub("", page.read_text())))
 
 
-@pytest.mark.parametrize("page", [*filter(is_run_here, PAGES)], ids=name_of)
+#: It trains until it has learned, for seconds; the others are quick.
+TRAINS = REPO / "docs" / "start" / "index.md"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=name_of(page), marks=[pytest.mark.slow] if page == TRAINS else [])
+        for page in filter(is_run_here, PAGES)
+    ],
+)
 def test_python_shown_runs(page: Path) -> None:
     """The blocks of a page in their order, as one program."""
     names = {"__name__": "shown"}

@@ -287,15 +287,8 @@ def test_the_report_of_a_project_names_no_other(
 STRANGERS = ("json", "torch", "ctypes", "importlib", "numpy", "re", "sitecustomize", "lltm_conda")
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        [],
-        pytest.param(["-I"], marks=pytest.mark.slow),
-        pytest.param(["-E", "-P"], marks=pytest.mark.slow),
-    ],
-    ids=" ".join,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [[], ["-I"], ["-E", "-P"]], ids=" ".join)
 def test_the_live_run_is_as_isolated_as_the_report(tmp_path: Path, options: list[str]) -> None:
     """Nothing of the current folder or of PYTHONPATH is executed; without options, the variable
     PYTHONSAFEPATH asks for it."""

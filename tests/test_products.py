@@ -26,6 +26,8 @@ from lltm_conda._project import PROJECT  # noqa: E402
 from torchship.release.publishing.provenance import wheel_problems  # noqa: E402
 from torchship.release.steps.pack.wheels import Wheel  # noqa: E402
 
+packs_all = pytest.mark.slow  # three wheels are built
+
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, zipfile.ZipFile]:
@@ -44,10 +46,12 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, zipfile.ZipFil
     return built
 
 
+@packs_all
 def test_all_products_have_one_version(wheels: dict[str, zipfile.ZipFile]) -> None:
     assert len({metadata_of(wheel)["Version"] for wheel in wheels.values()}) == 1
 
 
+@packs_all
 def test_no_product_has_a_file_or_a_command_of_another(wheels: dict[str, zipfile.ZipFile]) -> None:
     files = [name for wheel in wheels.values() for name in wheel.namelist()]
     assert sorted(files) == sorted(set(files))
@@ -59,6 +63,7 @@ def test_no_product_has_a_file_or_a_command_of_another(wheels: dict[str, zipfile
     assert commands == {"torchship": {"torchship"}, "torch_doctor": {"torch-doctor"}}
 
 
+@packs_all
 def test_the_wheel_of_lltm_has_a_module_of_its_distributions_name(
     wheels: dict[str, zipfile.ZipFile],
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from statistics import median
@@ -71,6 +72,24 @@ def test_a_picture_says_the_ends_of_its_scale() -> None:
         for text, value in zip(told, (min(values), max(values)), strict=True):
             digits = len(text.partition(".")[2])
             assert f"{value:.{digits}f}" == text, name
+
+
+def test_the_page_on_measurements_tells_the_stored_suite_on_gpus() -> None:
+    stored = json.loads((RESULTS / "gpu" / "gpu_suite.json").read_text(encoding="utf-8"))
+    content = page("../measurements/README.md")
+    summary = stored["parts"]["tests"]["summary"]
+    passed, skipped = (re.search(rf"(\d+) {word}", summary) for word in ("passed", "skipped"))
+    clients = stored["parts"]["clients"]["summary"]
+    told = re.search(
+        r"at (\w+) on H200, all parts on one card: (\d+) tests passed, (\d+) were skipped, none "
+        r"failed; of the clients, which compile small extensions, (\d+) passed",
+        content,
+    )
+    assert told is not None
+    commit, *numbers = told.groups()
+    assert stored["commit"].startswith(commit)
+    assert numbers == [passed[1], skipped[1], clients.split()[0]]
+    assert all(part["passed"] for part in stored["parts"].values())
 
 
 def compared(file: str, size: schema.Size, dtype: str, contenders: list[str]) -> list[str]:
@@ -158,19 +177,22 @@ def test_the_doctor_s_page_names_the_limits_that_hold() -> None:
     told = page("fails/doctor.md")
     words = {8: "eight", 10: "ten"}
     minutes = trying._SECONDS_TO_INSTALL // 60
+    megabytes = f"{remote._MAX_OF_WHEEL / 1e6:g} MB"
     for sentence in (
-        f"at most {words[searching._MOST_TRIES]}, in at most {words[minutes]} minutes",
-        f"each import may take N seconds instead of {Check().seconds:g}",
-        f"for at most {pythons._SECONDS:g} s",
-        f"At most {choose._MAX_OPENED} wheels are opened",
-        f"never more than {remote._MAX_OF_WHEEL / 1e6:g} MB",
+        f"at most {words[searching._MOST_TRIES]} are tried, in at most {words[minutes]} minutes",
+        f"the import did not end in {Check().seconds:g} s",
+        f"at most {choose._MAX_OPENED} wheels are opened",
+        f"at most {megabytes} of a wheel, and {remote._MAX_IN_ALL / 1e6:g} MB in all",
     ):
         assert sentence in told
+    promised = page("../SECURITY.md")
+    for sentence in (f"is stopped after {pythons._SECONDS:g} s", f"at most {megabytes} of a wheel"):
+        assert sentence in promised
 
 
 def test_pages_agree_on_how_many_variants_there_are() -> None:
     """The cells of the matrix that a whole wheel has; a new repository's has its own matrix."""
-    from torchship.release.matrix.cells import all_cells, for_conda, required
+    from torchship.release.matrix.cells import required
     from torchship.release.matrix.load import load
 
     ours = len(required(load(REPO / "build_matrix.yaml")))
@@ -183,14 +205,16 @@ def test_pages_agree_on_how_many_variants_there_are() -> None:
     theirs = len(required(matrix))
     own_op = page("ship/own-op.md")
     assert {*re.findall(r"of(\d+)`", own_op)} == {str(theirs)}
-    assert f"installed and ran all {theirs} in" in own_op
-    assert f"The wheel of a release has all {theirs};" in own_op
+    assert f"all {theirs} took an hour" in own_op
+    assert f"The wheel of a release has all {theirs}, and section 4 builds it" in own_op
+    of_stable = [cell for cell in required(matrix) if cell.startswith("stable")]
+    assert of_stable == [f"stable210-{device}" for device in ("cpu", "cu12", "cu13")]
+    assert "three for torch 2.10 and everything later (CPU, CUDA 12, CUDA 13)" in own_op
+    older = [cell.removeprefix("aten2").split("-") for cell in required(matrix) if "aten" in cell]
+    assert [device for _, _, device in older] == ["cpu", "cu12"] * (len(older) // 2)
+    told = f"two for each torch from 2.{older[0][0]} to 2.{older[-1][0]} (CPU, CUDA 12)"
+    assert told in own_op
     assert f"all {theirs} variants of this platform" in own_op
-    cells = all_cells(matrix)
-    words = {6: "Six", 9: "nine"}
-    assert f"{words[len(cells) - theirs]} more are optional" in own_op
-    packages = [cell for cell in cells if for_conda(cell) and not cell.optional]
-    assert f"{words[len(packages)]} conda packages" in own_op
 
 
 def test_pages_agree_on_what_is_needed() -> None:
@@ -227,8 +251,8 @@ def test_readme_tells_the_doctor_s_record_on_what_it_had_not_seen() -> None:
     assert (
         f"In [{number} situations](docs/numbers/environments.md) that it had not seen, it called "
         f"none of the {work} that work broken, and {called_working} of the {number - work} broken "
-        f"ones working. It named the right cause for {right}, a wrong one for {wrong}, and for "
-        f"{unknown} it said that it knows none."
+        f"ones working. It named the right cause for {right}, a wrong one for {wrong}, and none "
+        f"for {unknown}."
     ) in page("../README.md")
 
 

@@ -39,7 +39,7 @@ TOOLS = ("pip", "setuptools", "wheel", "ninja")
 FOLDER = REPO / "build" / "environments"
 #: After so many fixes an environment counts as not mended.
 CURES = 3
-_BYTES_FREE = 25 << 30
+_BYTES_FREE = 12 << 30
 
 
 def make_base(key: str, folder: Path) -> Path:

@@ -1,6 +1,6 @@
 """Situations out of public threads: whole environments, the user's command, its true cause and fix.
 
-    python -m measurements.environments.situations verify|measure [NAME ...] [--half 1|2|3|4]
+    python -m measurements.environments.situations verify|measure [NAME ...] [--half N]
 
 `verify` makes each, runs its command and its true fix, and asks no doctor. `measure` makes each,
 runs its command, asks the doctor as its user would, and carries out the commands that it prints;
@@ -31,8 +31,8 @@ PATH = Path(__file__).with_name("situations.yaml")
 SECONDS = 300
 #: A command, also behind words and a colon.
 _COMMAND = re.compile(
-    r"(?<!\S)(?:\S*python\S* -m pip|pip|mv|rm|unset|export|ulimit|conda|apt|apt-get|ln|chmod|mount"
-    r"|cd) .+$"
+    r"(?<!\S)(?:\S*python\S* -m pip|pip|mv|rm|unset|export|ulimit|touch|conda|apt|apt-get|ln|chmod"
+    r"|mount|cd) .+$"
 )
 #: Whose fixes are carried out.
 TRIED = ("pypi", "shell", "build")
@@ -57,8 +57,8 @@ class Situation(Case):
     """Who can bring it: `pypi`, `pypi-large` (a torch of several GB), the `shell`, the `machine`,
     a `build`, `elsewhere` (another index) or `none`."""
     half: int = 0
-    """1: measured and then mended for; 2, 3 and 4: measured as it came, 3 and 4 after the doctor
-    was changed for those before; 0: held back until then."""
+    """1: measured and then mended for; 2 to 5: measured as it came, 3 to 5 after the doctor was
+    changed for those before; 0: held back until then."""
 
 
 @dataclass(frozen=True)

@@ -189,6 +189,7 @@ def test_where_tf32_is_allowed_a_sequence_may_be_as_coarse_and_no_coarser(
         assert check(coarse(linear), inputs) > 1e-5
 
 
+@pytest.mark.slow
 def test_a_sequence_that_multiplies_errors_passes_however_long_it_is() -> None:
     size = Size(16, 64, 64, 1000)
     cell = formula_layer(size, lambda p, x, state: checking.run_formula("lltm", p, x, state))
@@ -227,6 +228,7 @@ def test_one_wrong_step_of_a_long_sequence_is_caught(
         check(formula_layer(LONG, call), make_inputs(LONG, torch.float32, "cpu", 1))
 
 
+@pytest.mark.slow
 def test_a_long_sequence_that_rounds_c_to_sixteen_bits_at_every_step_is_caught() -> None:
     size = Size(4, 16, 16, 400)
 

@@ -116,6 +116,7 @@ def test_a_mistake_is_named(
     assert re.search(says, capsys.readouterr().err)
 
 
+@pytest.mark.slow
 def test_ours_is_the_installed_package_though_the_sources_come_first_on_the_path() -> None:
     program = (
         "from measurements.installed import import_installed; "

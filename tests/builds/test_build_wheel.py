@@ -18,6 +18,10 @@ import lltm_conda
 from lltm_conda.engine.judge import read_binary
 from torchship.engine import MODULES, PARTS
 
+# Quick: the backend and setup.py make one wheel (test_checkout_backend.py), and the wheel that
+# scripts/build_all.sh made is installed and run (tests/release/test_artefacts.py).
+pytestmark = pytest.mark.slow
+
 INSTALLED = str(Path(lltm_conda.__file__).parent / "lib")
 BACKEND = "import setuptools.build_meta as b, sys; print(b.build_sdist(sys.argv[1]))"
 

@@ -143,6 +143,7 @@ def test_an_editable_install_has_the_binaries_and_the_engine_in_the_checkout(
     assert engine_files(tree / "lltm_conda" / "engine") == engine_files(tree / "torchship")
 
 
+@pytest.mark.slow
 def test_in_a_bare_checkout_the_engine_is_torchship(source_tree: Path, tmp_path: Path) -> None:
     """So each module exists once."""
     tree = copy_sources(tmp_path / "tree")
@@ -150,7 +151,7 @@ def test_in_a_bare_checkout_the_engine_is_torchship(source_tree: Path, tmp_path:
     assert run(sys.executable, "-c", TWICE, cwd=tree, env=env).good() == "[] True\n"
 
 
-@pytest.mark.parametrize("with_torch", [True, False])
+@pytest.mark.parametrize("with_torch", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_an_import_of_a_bare_checkout_says_what_is_wrong(tmp_path: Path, with_torch: bool) -> None:
     tree = copy_sources(tmp_path / "tree")
     place = Place(tmp_path / "place", with_torch=with_torch)

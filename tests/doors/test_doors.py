@@ -133,7 +133,8 @@ def test_kernels_get_the_threads_that_torch_has(open_door, door, count) -> None:
     assert all_covered
 
 
-@each_door
+@pytest.mark.slow
+@pytest.mark.parametrize("door", ["stable", "aten"])
 def test_two_threads_agree_with_one(open_door, door, tmp_path) -> None:
     one = saved(open_door(door), tmp_path / "one.pt")
     two = saved(open_door(door), tmp_path / "two.pt", threads="2")

@@ -106,6 +106,7 @@ def test_shows_progress_without_a_terminal(trained) -> None:
     assert "epoch 5/15: loss" in trained[1].stdout
 
 
+@pytest.mark.slow
 def test_too_little_training_fails_and_is_shown(
     digits, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

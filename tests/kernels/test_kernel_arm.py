@@ -6,6 +6,8 @@ import platform
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -53,7 +55,16 @@ SVE = """
 BF16 = '#define LLTM_HAS_BFCVTN\n#pragma GCC target("arch=armv8.2-a+bf16")'
 
 
-def functions(level: str, folder: Path) -> dict[str, list[list[str]]]:
+Functions = Callable[[str], dict[str, list[list[str]]]]
+
+
+@pytest.fixture(scope="module")
+def functions(tmp_path_factory: pytest.TempPathFactory) -> Functions:
+    """Compiles for a level, once; gives the instructions of every function, by blocks."""
+    return cache(partial(compiled, folder=tmp_path_factory.mktemp("tried")))
+
+
+def compiled(level: str, folder: Path) -> dict[str, list[list[str]]]:
     """The instructions of every function, by blocks: a label begins a block."""
     source = folder / "tried.cpp"
     out = folder / "tried.s"
@@ -71,18 +82,18 @@ def functions(level: str, folder: Path) -> dict[str, list[list[str]]]:
     return blocks_of
 
 
-def test_the_products_fill_the_registers(tmp_path: Path) -> None:
+def test_the_products_fill_the_registers(functions: Functions) -> None:
     """16 sums, no spilled register: each of 16 multiply-adds costs 1.75 instructions at most."""
-    (loop,) = [block for block in functions("", tmp_path)["tile"] if "fmla" in block]
+    (loop,) = [block for block in functions("")["tile"] if "fmla" in block]
     loop = loop[: next(i for i, word in enumerate(loop) if word.startswith("b")) + 1]
     assert loop.count("fmla") == 16
     assert len(loop) <= 28
     assert not [word for word in loop if word.startswith("st")]
 
 
-def test_sve_products_fill_the_registers(tmp_path: Path) -> None:
+def test_sve_products_fill_the_registers(functions: Functions) -> None:
     """Of two vectors of any length, likewise: 16 multiply-adds are half of the instructions."""
-    blocks = [block for block in functions(SVE, tmp_path)["tile"] if "fmla" in block]
+    blocks = [block for block in functions(SVE)["tile"] if "fmla" in block]
     loop = max(blocks, key=lambda block: block.count("fmla"))
     loop = loop[: next(i for i, word in enumerate(loop) if word.startswith("b")) + 1]
     assert loop.count("fmla") == 16
@@ -100,9 +111,9 @@ def test_sve_products_fill_the_registers(tmp_path: Path) -> None:
     ],
 )
 def test_a_register_is_converted_by_one_instruction(
-    level: str, conversion: str, instruction: str, tmp_path: Path
+    level: str, conversion: str, instruction: str, functions: Functions
 ) -> None:
-    (block,) = functions(level, tmp_path)[conversion]
+    (block,) = functions(level)[conversion]
     assert block == ["ldr", instruction, "str", "ret"]
 
 

@@ -137,6 +137,12 @@ def exported(model, tensors):
     return torch.export.export(model, tensors).module()(*tensors)
 
 
+def recorded(model, tensors):
+    from torch.fx.experimental.proxy_tensor import make_fx  # its import takes a second
+
+    return make_fx(lambda *tensors: model(*tensors))(*tensors)(*tensors)
+
+
 def called_with_parameters(model, tensors):
     parameters = {name: tensor.clone() for name, tensor in model.named_parameters()}
     return torch.func.functional_call(model, parameters, tensors)
@@ -186,6 +192,7 @@ TRANSFORMS = {
     "fx": lambda model, tensors: torch.fx.symbolic_trace(model)(*tensors),
     "jit.trace": lambda model, tensors: torch.jit.trace(model, tensors)(*tensors),
     "export": exported,
+    "make_fx": recorded,
     "functional_call": called_with_parameters,
     "parametrize": parametrised,
     "hooks": hooked,
@@ -203,6 +210,8 @@ def forget_compiled_code():
 
 #: To compile a packed sequence takes seconds, so others are under `rehearsal`, for a new torch.
 COMPILED_OF_PACKED = {"compile": ("packed", "packed-deep"), "compile-dynamic": ("packed-state",)}
+#: Of a dynamic compilation, which takes more than a static one, the others are under `slow`.
+QUICK_AND_DYNAMIC = ("cell-state", "layer-hx")
 
 
 def cases():
@@ -211,7 +220,10 @@ def cases():
         for name in CALLS:
             is_quick = name in COMPILED_OF_PACKED.get(transform, CALLS)
             is_rare = name.startswith("packed") and not is_quick
-            marks = [pytest.mark.rehearsal] if is_rare else []
+            is_slow = transform == "compile-dynamic" and name not in QUICK_AND_DYNAMIC
+            is_slow |= (transform, name) == ("compile", "packed-deep")
+            marks = [pytest.mark.slow] if is_slow else []
+            marks = [pytest.mark.rehearsal] if is_rare else marks
             yield pytest.param(transform, name, id=f"{transform}-{name}", marks=marks)
 
 
@@ -251,12 +263,39 @@ def doubled_by_forward(model) -> None:
     model.part.__class__ = Doubling
 
 
+def doubled_by_the_forward_of_an_instance(model) -> None:
+    forward = model.part.forward
+    model.part.forward = lambda input, *args, **kwargs: forward(2 * input, *args, **kwargs)
+
+
 def doubled_by_a_hook(model) -> None:
     model.part.register_forward_pre_hook(lambda module, args: (2 * args[0], *args[1:]))
 
 
+def doubled_by_a_hook_of_all_modules(model) -> None:
+    kinds = (LLTM, LLTMLayer)
+    nn.modules.module.register_module_forward_pre_hook(
+        lambda module, args: (2 * args[0], *args[1:]) if isinstance(module, kinds) else args
+    )
+
+
+@pytest.fixture
+def without_global_hooks():
+    yield
+    nn.modules.module._global_forward_pre_hooks.clear()
+
+
+@pytest.mark.usefixtures("without_global_hooks")
 @pytest.mark.parametrize("name", ["cell-state", "layer-hx"])
-@pytest.mark.parametrize("double", [doubled_by_forward, doubled_by_a_hook])
+@pytest.mark.parametrize(
+    "double",
+    [
+        doubled_by_forward,
+        doubled_by_the_forward_of_an_instance,
+        doubled_by_a_hook,
+        doubled_by_a_hook_of_all_modules,
+    ],
+)
 def test_fx_refuses_a_call_that_it_would_record_twice(name, double) -> None:
     call = CALLS[name]
     model = model_of(call)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
+
+from processes import Forks
 
 FORK = """
 import os, torch, lltm_conda
@@ -29,8 +29,8 @@ print([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children])
 """
 
 
-def test_children_that_are_forked_after_the_import_compute(tmp_path: Path) -> None:
-    process = subprocess.run(
-        [sys.executable, "-P", "-c", FORK], cwd=tmp_path, capture_output=True, text=True
-    )
+def test_children_that_are_forked_after_the_import_compute(
+    tmp_path: Path, forked_package: Forks
+) -> None:
+    process = forked_package.run(FORK, cwd=tmp_path)
     assert process.stdout == f"{[0] * 8}\n", process.stderr

@@ -211,6 +211,13 @@ def test_a_refusal_names_the_argument(name, call, says) -> None:
     assert re.search(says, str(caught.value)), caught.value
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.complex64], ids=str)
+def test_each_wrong_dtype_of_an_input_is_a_value_error_as_of_lstm(dtype) -> None:
+    for layer in (LLTMLayer(3, 4), nn.LSTM(3, 4)):
+        with pytest.raises(ValueError, match=str(dtype)):
+            layer(torch.zeros(5, 2, 3, dtype=dtype))
+
+
 FORWARD = ("input", "weights", "bias", "initial_h", "initial_cell")
 
 

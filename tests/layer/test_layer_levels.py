@@ -30,7 +30,15 @@ for dtype, tolerance in TOLERANCE.items():
 """
 
 
-@pytest.mark.parametrize("level", ["default", "avx2", "avx512", "avx512_bf16", "amx"])
+@pytest.mark.parametrize(
+    "level",
+    [
+        "default",
+        *(pytest.param(level, marks=pytest.mark.slow) for level in ("avx2", "avx512")),
+        pytest.param("avx512_bf16", marks=pytest.mark.slow),
+        "amx",  # or this processor's best
+    ],
+)
 def test_sequences_of_every_level_agree_with_the_loop(
     level, tmp_path, forked_package: Forks
 ) -> None:

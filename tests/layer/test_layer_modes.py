@@ -37,11 +37,18 @@ def agrees(call, layer, inputs, tolerance=1e-12) -> None:
     assert_agree(slopes, want, tolerance, names(layer, inputs))
 
 
-@pytest.mark.parametrize("given_state", [True, False], ids=["state", "zeros"])
 @pytest.mark.parametrize(
-    "options", [{}, {"keep_cells": False}, {"checkpoint": 2}], ids=["kept", "again", "checkpoint"]
+    ("options", "given_state"),
+    [
+        # Two layers in two directions take a second each.
+        pytest.param({}, True, id="kept-state"),
+        pytest.param({}, False, id="kept-zeros", marks=pytest.mark.slow),
+        pytest.param({"keep_cells": False}, False, id="again-zeros", marks=pytest.mark.slow),
+        pytest.param({"checkpoint": 2}, True, id="checkpoint-state", marks=pytest.mark.slow),
+        pytest.param({"checkpoint": 2}, False, id="checkpoint-zeros", marks=pytest.mark.slow),
+    ],
 )
-def test_compiles_without_a_graph_break(device, given_state, options) -> None:
+def test_compiles_without_a_graph_break(device, options, given_state) -> None:
     case = Case(layers=2, bidirectional=True, given_state=given_state)
     layer = case.layer(device=device, dtype=torch.float64, **options)
     compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)

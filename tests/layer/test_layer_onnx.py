@@ -49,20 +49,20 @@ def test_a_cell_without_raw_ops() -> None:
 
 
 @decomposes
-@pytest.mark.parametrize("options", LAYERS, ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [LAYERS[0], *(pytest.param(one, marks=pytest.mark.slow) for one in LAYERS[1:])],
+    ids=str,
+)
 def test_a_layer_of_one_length_without_raw_ops(options) -> None:
     layer = LLTMLayer(3, 4, **options)
     program = decomposed(layer, (torch.randn(5, 2, 3),), ({1: BATCH},), scan=False)
     assert_computes(program.module(), layer, (torch.randn(5, 2, 3),), (torch.randn(5, 7, 3),))
 
 
+@pytest.mark.slow
 @scans
-@pytest.mark.parametrize(
-    "options",
-    # Four scans take seconds.
-    [LAYERS[0], pytest.param(LAYERS[1], marks=pytest.mark.slow), LAYERS[2]],
-    ids=str,
-)
+@pytest.mark.parametrize("options", LAYERS, ids=str)
 def test_a_layer_of_any_length_without_raw_ops(options) -> None:
     layer = LLTMLayer(3, 4, **options)
     shapes = ({0: STEPS, 1: BATCH},)
@@ -70,6 +70,7 @@ def test_a_layer_of_any_length_without_raw_ops(options) -> None:
     assert_computes(program.module(), layer, (torch.randn(5, 2, 3),), (torch.randn(9, 7, 3),))
 
 
+@pytest.mark.slow
 @decomposes
 def test_a_decomposed_program_loads_without_the_package(tmp_path, forked) -> None:
     cell = LLTM(3, 4)
@@ -156,6 +157,22 @@ def test_a_cell_under_onnxruntime(onnxruntime) -> None:
     assert_computes(call, cell, example, (torch.randn(7, 3),))
     call = under_onnxruntime(onnxruntime, cell, example, dynamic_shapes=({0: BATCH},))
     assert_computes(call, cell, example, (torch.randn(7, 3),))
+
+
+@decomposes
+def test_a_cell_in_float16_under_onnxruntime(onnxruntime) -> None:
+    cell = LLTM(3, 4, dtype=torch.float16)
+    x = torch.randn(5, 3).half()
+    actual = under_onnxruntime(onnxruntime, cell, (x,))(x)
+    torch.testing.assert_close(tree_leaves(actual), tree_leaves(cell(x)))
+
+
+@decomposes
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+def test_onnxruntime_has_no_elu_of_a_dtype_that_the_page_names(onnxruntime, dtype) -> None:
+    cell = LLTM(3, 4, dtype=dtype)
+    with pytest.raises(Exception, match=r"\bElu\b"):
+        under_onnxruntime(onnxruntime, cell, (torch.randn(5, 3).to(dtype),))
 
 
 @scans

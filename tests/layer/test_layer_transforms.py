@@ -110,6 +110,7 @@ def test_transforms(device, module, transform, trained, entry) -> None:
 
 #: The others have the same parts: a new torch may break them, and little else.
 COMPILED = {LLTM: ("hessian", "vmap"), LLTMLayer: ("jvp", "grad", "vmap")}
+SLOW = (LLTM, "hessian")
 
 
 def compiled_cases():
@@ -118,7 +119,8 @@ def compiled_cases():
             for transform in TRANSFORMS:
                 is_rare = not trained or transform not in COMPILED[module]
                 name = f"{'trained' if trained else 'frozen'}-{transform}-{module.__name__}"
-                marks = [pytest.mark.rehearsal] if is_rare else []
+                marks = [pytest.mark.slow] if (module, transform) == SLOW else []
+                marks = [pytest.mark.rehearsal] if is_rare else marks
                 yield pytest.param(module, transform, trained, id=name, marks=marks)
 
 
@@ -179,7 +181,13 @@ def test_vmap_of_the_raw_layer_op(device, mapped, reverse, stacked) -> None:
             torch.testing.assert_close(lane, want, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize(
+    "compiled",
+    [
+        pytest.param(False, id="eager"),
+        pytest.param(True, id="compiled", marks=pytest.mark.slow),
+    ],
+)
 @since("2.6", "dynamo's tracing of all transforms")
 def test_checkpointed_layers_under_transforms(device, compiled) -> None:
     layer = LLTMLayer(2, 3, checkpoint=2, device=device, dtype=torch.float64)

@@ -158,7 +158,15 @@ def counting_backend():
     return CompileCounterWithBackend("aot_eager")
 
 
-@every_entry
+@pytest.mark.parametrize(
+    "entry",
+    [
+        through_function,
+        *(pytest.param(e, marks=pytest.mark.slow) for e in (through_apply, through_raw_op)),
+        pytest.param(through_module, marks=[module_entry_compiles, pytest.mark.slow]),
+    ],
+    ids=lambda e: e.__name__,
+)
 def test_one_dynamic_graph_serves_every_batch(device, entry) -> None:
     counter = counting_backend()
     compiled = torch.compile(prepared(entry), backend=counter, fullgraph=True, dynamic=True)
@@ -199,7 +207,7 @@ def test_compiled_vmap(device) -> None:
     ("entry", "dynamic"),
     [
         (through_function, False),
-        pytest.param(through_module, True, marks=module_entry_compiles),
+        pytest.param(through_module, True, marks=[module_entry_compiles, pytest.mark.slow]),
     ],
     ids=["static function", "dynamic module"],
 )

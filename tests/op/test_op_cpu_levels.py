@@ -36,6 +36,7 @@ def in_process(tmp_path, forked_package: Forks):
 TESTS = "import pytest, sys; sys.exit(pytest.main(sys.argv[1:]))"
 
 
+@pytest.mark.slow  # three files of tests; tests/layer has a quick test of each processor's lowest
 @pytest.mark.parametrize("level", LEVELS)
 def test_level_is_accurate(level, in_process) -> None:
     if BEST in LEVELS and LEVELS.index(level) >= LEVELS.index(BEST):

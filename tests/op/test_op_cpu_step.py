@@ -95,6 +95,7 @@ def test_own_products_agree_with_float64(in_process, level) -> None:
     assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.slow  # the other tests of the op compare what the processor takes by itself
 def test_gemm_agrees_with_float64(in_process) -> None:
     run = in_process(AGREES, LLTM_CPU_PRODUCTS="gemm")
     assert run.returncode == 0, run.stderr

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 
 import pytest
 import torch
+from processes import Forks
 
 from lltm_conda import loader
 
@@ -33,14 +33,8 @@ print(json.dumps([text, again]))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
-def test_out_of_memory_is_an_error_with_its_reason(tmp_path) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", OUT_OF_MEMORY],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=tmp_path,  # not the checkout, whose lltm_conda would shadow the installed one
-    )
+def test_out_of_memory_is_an_error_with_its_reason(tmp_path, forked_package: Forks) -> None:
+    run = forked_package.run(OUT_OF_MEMORY, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     message, works_again = json.loads(run.stdout.splitlines()[-1])
     assert "memory" in message, message

@@ -7,11 +7,13 @@ import inspect
 import io
 import math
 import pickle
+import re
 
 import pytest
 import torch
 from op_cases import assert_agree, every_dtype, make_inputs, since
 from torch import nn
+from torch.nn.utils.rnn import pack_sequence
 from torch.utils.flop_counter import FlopCounterMode
 
 import lltm_conda
@@ -288,6 +290,7 @@ REFUSALS = [
     ("input", (zeros(3, 4, dtype=torch.float64), STATE), r"float32, got torch\.float64.*input\.to"),
     ("input", (zeros(3, 4, dtype=torch.complex64), STATE), r"complex64.*view_as_real"),
     ("input", ([1.0, 2.0], None), "list"),
+    ("input", (pack_sequence([zeros(3, 4)]), None), "PackedSequence; .*LLTMLayer"),
     ("state", (zeros(3, 4), STATE[:1]), r"\(h, c\), got 1 elements"),
     ("state", (zeros(2, 4), zeros(2, 2, 5)), r"\(h, c\), got Tensor"),
     ("c of state", (zeros(3, 4), (zeros(3, 5), None)), "NoneType"),
@@ -304,6 +307,38 @@ def test_a_refusal_names_what_the_user_gave(name, call, says) -> None:
     assert "weights" not in str(caught.value)
 
 
+#: How to make the kind, and how its message converts it back.
+KINDS = {
+    "nested": (
+        lambda x: torch.nested.as_nested_tensor([*x]),
+        lambda input: torch.nested.to_padded_tensor(input, 0.0),
+        "torch.nested.to_padded_tensor(input, 0.0)",
+    ),
+    "jagged": (
+        lambda x: torch.nested.as_nested_tensor([*x], layout=torch.jagged),
+        lambda input: torch.nested.to_padded_tensor(input, 0.0),
+        "torch.nested.to_padded_tensor(input, 0.0)",
+    ),
+    "quantized": (
+        lambda x: torch.quantize_per_tensor(x, 1.0, 0, torch.qint8),
+        lambda input: input.dequantize(),
+        "input.dequantize()",
+    ),
+    "sparse": (lambda x: x.to_sparse(), lambda input: input.to_dense(), "input.to_dense()"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch calls some of them unfinished or old
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("make", [LLTM, lltm_conda.LLTMLayer], ids=lambda m: m.__name__)
+def test_a_kind_of_tensor_without_kernels_is_refused_with_the_way_to_one(make, kind) -> None:
+    convert, convert_back, says = KINDS[kind]
+    input = convert(zeros(3, 2, 4))
+    with pytest.raises(NotImplementedError, match=re.escape(says)):
+        make(4, 5)(input)
+    lltm_conda.LLTMLayer(4, 5)(convert_back(input))
+
+
 @pytest.mark.parametrize("name", ["input_features", "state_size"])
 @pytest.mark.parametrize("value", [3.0, "3", True], ids=repr)
 def test_sizes_that_are_no_integer_are_refused_by_name(name, value) -> None:
@@ -314,6 +349,11 @@ def test_sizes_that_are_no_integer_are_refused_by_name(name, value) -> None:
 def test_a_bias_that_is_no_bool_is_refused() -> None:
     with pytest.raises(TypeError, match=r"bias.*str"):
         LLTM(4, 5, bias="False")
+
+
+def test_a_dtype_that_is_none_is_refused_by_name() -> None:
+    with pytest.raises(TypeError, match=r"dtype, got str: 'float32'.*torch\.float32"):
+        LLTM(4, 5, dtype="float32")
 
 
 def test_a_complex_argument_of_the_function_is_not_sent_to_float() -> None:

@@ -32,7 +32,13 @@ def flow(matrix, matrix_channels, tmp_path_factory) -> Flow:
     return Flow({"lltm": ours, "conda-forge": forge, **urls}, folder / "repodata")
 
 
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [  # every tenth row is quick
+        pytest.param(case, id=case.name, marks=[pytest.mark.slow] if number % 10 else [])
+        for number, case in enumerate(cases())
+    ],
+)
 def test_it_does_what_the_table_says(flow, case) -> None:
     lltm, pytorch = flow.install(case)
     assert fnmatch(lltm, case.lltm), pytorch

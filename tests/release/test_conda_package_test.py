@@ -96,6 +96,7 @@ def test_every_package_asks_for_its_own_variant(scripts) -> None:
         assert f"--explain {variant}" in "\n".join(lines)
 
 
+@pytest.mark.slow
 def test_it_passes_where_that_variant_is_chosen(scripts, tmp_path) -> None:
     process = run(scripts["cpu_stable210_100"], tmp_path)
     assert process.returncode == 0, process.stdout + process.stderr

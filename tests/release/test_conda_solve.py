@@ -128,6 +128,7 @@ def test_no_package_is_for_one_python(matrix_built) -> None:
     assert {entry["noarch"] for entry in index["packages.conda"].values()} == {"python"}
 
 
+@pytest.mark.slow  # it builds the recipe for the whole matrix again
 def test_without_ignoring_run_exports_the_minor_would_be_pinned(make_channels, tmp_path) -> None:
     """The stubs export what conda-forge's pytorch does, so the tests above do not pass in vain."""
     content = RECIPE.read_text(encoding="utf-8")

@@ -16,6 +16,10 @@ import lltm_conda
 SCRIPT = REPO / "scripts" / "engine_smoke.py"
 
 
+#: scripts/build_all.sh runs the script as well, with each package that it installs.
+checks_gradients = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def facts(tmp_path_factory, forked) -> dict[str, object]:
     """What the script stores of the installed package, which passes."""
@@ -32,11 +36,13 @@ def run_script(forked: Forks, *arguments: object, cwd: Path) -> subprocess.Compl
     return forked.program(SCRIPT, *map(str, arguments), cwd=cwd, env=env)
 
 
+@checks_gradients
 def test_the_installed_package_passes_and_its_gradients_are_checked(facts) -> None:
     assert facts["lltm"] == lltm_conda.__version__
     assert (facts["failed"], facts["gradcheck"]) == (0, True)
 
 
+@checks_gradients
 def test_every_dtype_is_compared_in_every_shape(facts) -> None:
     from lltm_conda import smoke
 

@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from small_clients import CLIENTS, BuiltOnce, glues, project_of
+from small_clients import CLIENTS, BuiltOnce, glue_of, project_of
 from small_clients import build as build_client
 from tool_wheels import WheelOf, build_wheel, copy_distribution
 
@@ -43,19 +43,18 @@ def built_once(tmp_path_factory: pytest.TempPathFactory) -> BuiltOnce:
 
     The first process to ask builds it: another may be reading the files when the next one asks. A
     test that changes files needs a copy.
-    A client with one glue has a folder of its own, in which no other test finds or builds the rest.
     """
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
-    def make(name: str, only: str = "") -> Project:
+    def make(name: str, glue: str) -> Project:
         with (shared / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            folder = shared / f"clients-{only or 'all'}" / f"{name}_client"
+            folder = shared / f"clients-{glue}" / f"{name}_client"
             built = folder.with_suffix(".built")
             if built.exists():
                 return project_of(name, folder)
-            project = build_client(name, folder, only=only)
+            project = build_client(name, folder, glue)
             built.touch()
             return project
 
@@ -64,11 +63,11 @@ def built_once(tmp_path_factory: pytest.TempPathFactory) -> BuiltOnce:
 
 @pytest.fixture(scope="session")
 def clients(built_once: BuiltOnce) -> dict[str, Project]:
-    """The small clients, with a glue for every door of torch."""
-    return {name: built_once(name) for name in CLIENTS}
+    """The small clients, each with its glue."""
+    return {name: built_once(name, glue_of(name)) for name in CLIENTS}
 
 
 @pytest.fixture(scope="session")
 def tiny_package(built_once: BuiltOnce) -> Path:
     """The package of a small client, with the glue that fits best."""
-    return built_once("tiny", glues()[0]).folder
+    return built_once("tiny", glue_of("tiny")).folder

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -71,48 +70,46 @@ def glues() -> list[str]:
     return names
 
 
+def glue_of(name: str) -> str:
+    """The glue of `tiny` or `bare`; where torch has two doors, each has its own."""
+    return {"tiny": glues()[0], "bare": glues()[-1]}[name]
+
+
 class BuiltOnce(Protocol):
-    """Builds a client with all glues, or with one."""
+    """Builds a client with a glue."""
 
-    def __call__(self, name: str, only: str = "") -> Project: ...
+    def __call__(self, name: str, glue: str) -> Project: ...
 
 
-def requests(project: Project, chosen: Sequence[str]) -> list[BuildRequest]:
-    """What to build of a client with these glues, without optimisation."""
+def request(project: Project, glue: str) -> BuildRequest:
+    """What to build of a client, without optimisation."""
     env = {**os.environ, "DEBUG": "1"}
     out = project.folder / "lib"
-    fitting = fitting_request(project, find_torch(), out, env, log=lambda line: None)
-    return [
-        replace(fitting, glue=glue, kernels=fitting.kernels if glue == chosen[0] else ())
-        for glue in chosen
-    ]
+    return replace(
+        fitting_request(project, find_torch(), out, env, log=lambda line: None), glue=glue
+    )
 
 
-def build(name: str, root: Path, *, only: str = "") -> Project:
-    """The client's binaries in `root`/lib, from its sources and the engine's.
-
-    All glues, or `only` one.
-    """
+def build(name: str, root: Path, glue: str) -> Project:
+    """The client's binaries in `root`/lib, from its sources and the engine's."""
     shutil.copytree(FOLDER / name, root, dirs_exist_ok=True)
     _add_engine(root)
     project = project_of(name, root)
-    for request in requests(project, [only] if only else glues()):
-        execute(plan(request), root / "work", jobs=2, log=lambda line: None)
+    execute(plan(request(project, glue)), root / "work", jobs=2, log=lambda line: None)
     return project
 
 
-def linked_again(built: Sequence[BuildRequest], folder: Path, ldflags: str) -> list[Path]:
+def linked_again(built: BuildRequest, folder: Path, ldflags: str) -> list[Path]:
     """The objects of what was built, linked with these LDFLAGS into binaries in `folder`."""
     binaries = []
-    for request in built:
-        for step in plan(replace(request, env={**request.env, "LDFLAGS": ldflags})):
-            if step.output.suffix == ".so":
-                path = folder / step.output.name
-                output = str(step.output)
-                command = [str(path) if word == output else word for word in step.command]
-                assert ldflags in command and str(path) in command
-                subprocess.run(command, check=True)
-                binaries.append(path)
+    for step in plan(replace(built, env={**built.env, "LDFLAGS": ldflags})):
+        if step.output.suffix == ".so":
+            path = folder / step.output.name
+            output = str(step.output)
+            command = [str(path) if word == output else word for word in step.command]
+            assert ldflags in command and str(path) in command
+            subprocess.run(command, check=True)
+            binaries.append(path)
     return binaries
 
 
@@ -135,6 +132,5 @@ def build_namesake(root: Path, namespace: str) -> Project:
     content = header.read_text().replace("PROJECT_NAMESPACE bare", f"PROJECT_NAMESPACE {namespace}")
     header.write_text(content.replace(" bare_##name", f" {namespace}_##name"))
     project = project_of("bare", root)._replace(namespace=namespace)
-    for request in requests(project, glues()[:1]):
-        execute(plan(request), root / "work", log=lambda line: None)
+    execute(plan(request(project, glues()[0])), root / "work", log=lambda line: None)
     return project

@@ -178,3 +178,32 @@ def commit(root: Path) -> None:
     identity = ["-c", "user.name=nobody", "-c", "user.email=nobody@example.org"]
     subprocess.run(["git", "-C", str(root), "add", "-A"], check=True)
     subprocess.run(["git", "-C", str(root), *identity, "commit", "-qm", "One"], check=True)
+
+
+#: A setup.py that says something else on a machine without CUDA than on one with it.
+OTHERWISE = {
+    "setup.py": """\
+import torch
+from setuptools import setup
+from torch.utils.cpp_extension import CppExtension, CUDAExtension
+if torch.cuda.is_available():
+    name, needs = "plain", ["numpy", "cuda-python"]
+    found = CUDAExtension(
+        "plain._C", ["plain/op.cpp", "plain/op.cu"], extra_compile_args={"cxx": ["-DGPU"]}
+    )
+    more = {}
+else:
+    name, needs, more = "plain-cpu", ["numpy", "numba"], {"classifiers": ["Topic :: Education"]}
+    found = CppExtension(
+        "plain._C", ["plain/op.cpp", "plain/cpu.cpp"], include_dirs=["plain/cpu"],
+        extra_compile_args=["-DNO_GPU", "-fno-math-errno"], libraries=["fftw3"],
+        library_dirs=["/opt/fftw"],
+    )
+setup(name=name, packages=["plain"], install_requires=needs, ext_modules=[found], **more)
+""",
+    "plain/__init__.py": "",
+    "plain/op.cpp": OPERATOR,
+    "plain/op.cu": "",
+    "plain/cpu.cpp": "",
+    "plain/cpu/utils.h": "",
+}

@@ -31,7 +31,7 @@ from torchship.project.people import people
 from torchship.project.seen import Both
 from torchship.project.written import write_all
 from torchship.release.matrix.cells import all_cells
-from torchship.release.matrix.generated import project_record
+from torchship.release.matrix.generated import project_record, workflow_shape
 from torchship.release.matrix.load import load
 
 STABLE = """\
@@ -149,6 +149,43 @@ def test_what_only_a_machine_with_cuda_builds_is_named(run: Plan) -> None:
     assert line.source == "setup.py: segment._C, with CUDA alone"
 
 
+@pytest.fixture(scope="module")
+def otherwise(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    return plan_init(
+        repositories.make(tmp_path_factory.mktemp("otherwise"), repositories.OTHERWISE)
+    )
+
+
+@pytest.mark.parametrize(
+    ("what", "fates"),
+    [
+        ("requirement numba", {Fate.CARRIED}),
+        ("classifier Topic :: Education", {Fate.CARRIED}),
+        ("name plain-cpu", {Fate.LEFT}),
+        ("library fftw3", {Fate.LEFT}),
+        ("library folder /opt/fftw", {Fate.LEFT}),
+        # The glue for CUDA has these too.
+        ("source plain/cpu.cpp", {Fate.CARRIED, Fate.LEFT}),
+        ("include folder plain/cpu", {Fate.CARRIED, Fate.LEFT}),
+        ("macro NO_GPU", {Fate.CARRIED, Fate.LEFT}),
+        ("flag -fno-math-errno", {Fate.CARRIED, Fate.LEFT}),
+    ],
+)
+def test_what_only_a_machine_without_cuda_says_is_named(
+    otherwise: Plan, what: str, fates: set[Fate]
+) -> None:
+    lines = [line for line in otherwise.report.lines if line.what == what]
+    assert {line.fate for line in lines} == fates
+    assert all(line.source.endswith(", without CUDA alone") for line in lines)
+
+
+def test_the_requirements_of_both_machines_are_joined(otherwise: Plan) -> None:
+    assert matrix_of(otherwise)["build"]["requires"] == ["numpy", "cuda-python", "numba"]
+    sources = {line.what: line.source for line in otherwise.report.lines}
+    assert sources["requirement numpy"] == "setup.py"
+    assert sources["requirement cuda-python"] == "setup.py, with CUDA alone"
+
+
 def test_operators_are_those_that_the_macros_leave(run: Plan) -> None:
     assert run.found[-1] == "twice, under_foo (bound by pybind11, which become operators)"
 
@@ -225,7 +262,7 @@ def test_a_setup_py_that_fails_is_read_instead_with_its_last_words(
 def test_what_fails_behind_setup_is_no_failure(plain: Path) -> None:
     content = f"{repositories.PLAIN}raise ValueError('later')\n"
     (plain / "setup.py").write_text(content, encoding="utf-8")
-    assert plan_init(plain).report.count(Fate.LEFT) == 3  # summary, licence and url
+    assert plan_init(plain).report.count(Fate.LEFT) == 4  # summary, licence, url and author
 
 
 def test_a_version_of_pyproject_is_kept_with_the_tables_of_others(plain: Path) -> None:
@@ -293,6 +330,15 @@ def test_the_command_says_what_it_runs_and_stages_the_archive(plain: Path) -> No
         ["git", "-C", str(plain), "ls-files", "vendor"], capture_output=True, text=True, check=True
     )
     assert len(listing.stdout.splitlines()) == 3
+
+
+def test_without_a_setup_py_the_command_says_that_it_runs_setuptools(plain: Path) -> None:
+    (plain / "setup.py").unlink()
+    (plain / "pyproject.toml").write_text('[project]\nname = "plain"\nversion = "1.0"\n')
+    repositories.commit(plain)
+    result = torchship("init", cwd=plain)
+    assert result.returncode == 0, result.stderr
+    assert f"running setuptools for pyproject.toml of {plain} in two copies" in result.stdout
 
 
 def test_the_target_that_links_torch_says_what_cmake_builds(tmp_path: Path) -> None:
@@ -571,6 +617,21 @@ def test_a_licence_that_is_there_is_never_replaced(
     assert project["license"] == spdx
 
 
+def test_each_value_takes_one_line_of_the_report(tmp_path: Path) -> None:
+    setup = repositories.PLAIN.replace("packages=", "license='My\\n  Own\\n', packages=")
+    files = {**repositories.PLAIN_REPOSITORY, "setup.py": setup}
+    plan = plan_init(repositories.make(tmp_path, files))
+    lines = [*plan.report.text()]
+    assert not any("\n" in line for line in lines)
+    assert any(line.startswith("  left to you: license My Own (setup.py): ") for line in lines)
+
+
+def test_an_author_whom_nobody_names_is_left_to_the_author(plain: Path) -> None:
+    plan = plan_init(plain)
+    assert fate_of(plan, "author") is Fate.LEFT
+    assert '{ name = "YOUR NAME" }' in pyproject_of(plan)
+
+
 def test_code_of_the_stable_abi_gets_the_stable_glue_alone(tmp_path: Path) -> None:
     write(tmp_path, {"fast/__init__.py": "", "csrc/op.cpp": STABLE})
     write_all(tmp_path, plan_init(tmp_path, "fast", is_run=False).files)
@@ -606,6 +667,8 @@ def test_an_extension_for_cuda_alone_has_no_glue_for_the_cpu(
     matrix = load(root / "build_matrix.yaml")
     assert {cell.device for cell in all_cells(matrix)} == devices
     assert ("has_cpu_glue=False" in project_record(matrix)) == ("cpu" not in devices)
+    # The job for optional cells has a torch for the CPU, which compiles no glue with CUDA code.
+    assert workflow_shape(matrix).optional == ("cpu" in devices)
 
 
 def test_a_repository_without_sources_is_refused(tmp_path: Path) -> None:
@@ -649,6 +712,20 @@ def test_the_second_step_changes_no_file_of_the_author(finished: Path) -> None:
     before = files(finished)
     finish(finished)
     assert files(finished) == before
+
+
+@pytest.mark.parametrize(("branch", "is_named"), [("dev", True), ("master", False)])
+def test_a_default_branch_that_no_workflow_runs_for_is_named(
+    tmp_path: Path, branch: str, is_named: bool
+) -> None:
+    write(tmp_path, {"fast/__init__.py": "", "csrc/op.cpp": STABLE})
+    git = ["git", "-C", str(tmp_path)]
+    subprocess.run([*git, "init", "-q"], check=True)
+    head = ["refs/remotes/origin/HEAD", f"refs/remotes/origin/{branch}"]
+    subprocess.run([*git, "symbolic-ref", *head], check=True)
+    write_all(tmp_path, plan_init(tmp_path, "fast", is_run=False).files)
+    said = "\n".join(finish(tmp_path))
+    assert (f"write {branch}, your default branch" in said) == is_named
 
 
 IGNORED = {"build/x", "dist/x", "fast.egg-info/x", "fast/lib/x.so", "fast/__pycache__/x.pyc"}

@@ -69,7 +69,7 @@ def read_options(project: Project) -> BuildOptions:
         return _parse(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError, AttributeError) as error:
         raise BuildError(
-            f"{path} is damaged ({error}); write it again: scripts/build_all.sh --write-generated"
+            f"{path} is damaged ({error}); write it again: scripts/build_all.sh generate"
         ) from error
 
 

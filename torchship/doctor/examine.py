@@ -48,12 +48,13 @@ from .environment.reached import Reached, reach_of, sort_out
 from .environment.standards import normal
 from .environment.targets import (
     TORCHS_OWN,
+    NotHereError,
     UsageError,
     exists,
     find_files,
     is_module,
 )
-from .fixes.mending import install_torch
+from .fixes.mending import install_package, install_torch
 from .fixes.searching import find_release
 from .fixes.trying import Trial, Tried
 from .looking import progress
@@ -62,9 +63,11 @@ from .looking.processes import Python
 from .looking.seen import Looked, Seen
 from .looking.subjects import Subjects, subjects_of
 from .reasons import damaged, explain
+from .reasons.beside_path import module_lies_beside_the_path
 from .reasons.case import Case
 from .reasons.hidden import behind, empty_in_front, torch_is_hidden
 from .reasons.leftover import folder_is_left_over, of_leftover
+from .reasons.namespace import part_is_left_out
 from .reasons.other_torch import with_pin
 from .reasons.pasted import seen_in
 from .report import allowances, report, rows
@@ -105,7 +108,10 @@ def _examine(request: Request, runtime: Runtime) -> report.Report:
     start = time.monotonic()
     target = runtime.target
     entries = allowances.read(request.allow_list) if request.allow_list else []
-    files = list(dict.fromkeys(find_files(target, [*request.names], runtime.torch)))
+    try:
+        files = list(dict.fromkeys(find_files(target, [*request.names], runtime.torch)))
+    except NotHereError as error:
+        raise UsageError(_how_to_install(error, runtime)) from None
     distributions = [*installed(target, site_folders(target)).values()]
     left = _left_over(request, target)
     files = [file for file in files if not any(folder in file.parents for folder in left)]
@@ -145,11 +151,26 @@ def _examine(request: Request, runtime: Runtime) -> report.Report:
     )
 
 
+def _how_to_install(error: NotHereError, runtime: Runtime) -> str:
+    """What to do about a package that is not installed, where its release for this torch is
+    known; else what the error says."""
+    name = normal(error.name)
+    command = install_package(name, runtime)
+    torch = runtime.torch
+    if not command or torch is None or torch.root == NOWHERE:
+        return str(error)
+    python = printable(runtime.target.executable())
+    return (
+        f"{name} is not installed for {python}; to install its release for torch "
+        f"{torch.version}: {command}"
+    )
+
+
 def _with_untried(judged: Iterable[rows.Row]) -> list[rows.Row]:
     """The rows, of which those that fail and were not tried say why."""
     return [
         row._replace(why_not_tried="only the fix of a package's own import is tried")
-        if row.is_failure and row.mends is None and row.tries is None and not row.why_not_tried
+        if row.is_failure and row.mends is None and row.tried is None and not row.why_not_tried
         else row
         for row in judged
     ]
@@ -177,14 +198,22 @@ def reason_of_pasted(content: str, runtime: Runtime) -> Finding | None:
         runtime=runtime,
         catalog=Catalog(distributions, runtime),
         path=runtime.target.search_path(),
-        folder=Path.cwd(),
+        folder=_here(),
         judge=lambda path: judge_package_file(path, runtime),
         of_torch=torch_loading.judge_torch(runtime),
     )
     if not any(case.catalog.of_file(frame.file) for frame in case.frames()):
-        return damaged.files_are_damaged(case) or folder_is_left_over(case)
+        found = damaged.files_are_damaged(case) or folder_is_left_over(case)
+        return found or part_is_left_out(case) or module_lies_beside_the_path(case)
     finding = explain(case)
     return None if finding.code in _NO_REASON and not finding.fix.command else finding
+
+
+def _here() -> Path:
+    """The folder in which the doctor runs, also one that was removed meanwhile."""
+    with suppress(OSError):
+        return Path.cwd()
+    return Path(os.environ.get("PWD", os.curdir))
 
 
 #: What says no more than the message, or nothing, where it has no command either.
@@ -418,7 +447,7 @@ class _Examination:
             runtime=self.runtime,
             catalog=self.catalog,
             path=self.runtime.target.search_path(),
-            folder=Path.cwd(),
+            folder=_here(),
             judge=lambda path: self._judge_one(read_binary(path)),
             of_torch=self.of_torch,
             extensions=parts,
@@ -481,13 +510,15 @@ class _Examination:
         if fix.command:
             tried = trial.of_command(fix.command)
         if tried.mends or not fix.releases_of:
-            return row._replace(mends=tried.mends, why_not_tried=tried.why_not)
+            releases = None if tried.mends is None else tried.releases
+            return row._replace(mends=tried.mends, tried=releases, why_not_tried=tried.why_not)
         found = find_release(fix, trial, self.catalog, self.runtime)
         if found.fix is None:
             why_not = tried.why_not if fix.command else ""
-            return row._replace(mends=tried.mends, tries=found.tries, why_not_tried=why_not)
+            all_tried = (*tried.releases, *found.tried)
+            return row._replace(mends=tried.mends, tried=all_tried, why_not_tried=why_not)
         return row._replace(
-            finding=row.finding._replace(fix=found.fix), mends=True, tries=found.tries
+            finding=row.finding._replace(fix=found.fix), mends=True, tried=found.tried[-1:]
         )
 
     def _is_behind(self, seen: Seen, package: Distribution) -> bool:

@@ -18,7 +18,8 @@ from ..judge.words import messages
 _CHUNK = 1 << 16
 #: The errors of an import and of the dynamic linker.
 _OF_IMPORT = re.compile(
-    r"^(?:ImportError|ModuleNotFoundError|OSError|AttributeError|RuntimeError): |undefined symbol"
+    r"^(?:ImportError|ModuleNotFoundError|OSError|AttributeError|RuntimeError"
+    r"|importlib\.metadata\.\w{1,100}|pkg_resources\.\w{1,100}): |undefined symbol"
     r"|cannot open shared object|Fatal Python error",
     re.MULTILINE,
 )

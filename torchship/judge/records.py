@@ -314,6 +314,13 @@ class Neighbour(Record, kw_only=True):
     is_opened: bool  #: whether the Python of the package opens a library of this name itself
 
 
+class Unmet(Record, kw_only=True):
+    """What a package requires and is not installed."""
+
+    text: str  #: the requirement
+    fix: Fix  #: installs it, within what other installed packages require of the same
+
+
 class BinaryRecord(Record, kw_only=True):
     """One shared object, read without loading it."""
 
@@ -351,7 +358,7 @@ class BinaryRecord(Record, kw_only=True):
     #: if they were not looked at, or tell nothing.
     of_siblings: tuple[tuple[tuple[int, int], str], ...] = ()
     #: What its package requires and is not installed; looked at if a library is missing.
-    unmet: tuple[str, ...] = ()
+    unmet: tuple[Unmet, ...] = ()
     noexec: Path | None = None  #: the mount point, if its file system forbids execution
     neighbours: tuple[Neighbour, ...] = ()  #: the missing libraries that another wheel has
 

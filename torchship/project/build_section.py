@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from ..builder.cuda_libraries import CUDA_LIBRARIES, SYSTEM_LIBRARIES
 from ..builder.sources import CUDA_SUFFIXES, HOST_SUFFIXES
-from .carried import Report
+from .carried import WITH_ALONE, WITHOUT_ALONE, Report
 from .seen import Both, SeenExtension
 from .survey import Survey
 
@@ -122,7 +122,7 @@ def make_build(root: Path, both: Both, report: Report) -> BuildSection:
             remaining.remove(twin)
         pairs.append((extension, extension if both.needs_cuda else twin))
     # There may be fewer extensions with CUDA than without.
-    pairs += [(extension, extension) for extension in remaining]
+    pairs += [(SeenExtension(name="", place=one.place), one) for one in remaining]
     # What is common to both machines comes first, so that CUDA's options need not repeat it.
     for extension, twin in sorted(pairs, key=lambda pair: pair[1] is None):
         _Joiner(extension, twin, root=root, section=section, report=report).join()
@@ -179,12 +179,12 @@ class _Joiner:
         self._root = root
         self._section = section
         self._report = report
-        self._place = f"{extension.place}: {extension.name or 'an extension'}"
+        name = extension.name or (without and without.name) or "an extension"
+        self._place = f"{extension.place}: {name}"
+        #: Whether only a machine without CUDA has the value that is being added.
+        self._is_without_alone = False
 
     def join(self) -> None:
-        self._report.needless(
-            f"module {self._extension.name}", self._place, "torch.ops takes its place"
-        )
         for source in self._each(lambda extension: extension.sources):
             self._source(*source)
         for path in self._each(lambda extension: extension.include):
@@ -206,13 +206,17 @@ class _Joiner:
 
     def _each(
         self, values: Callable[[SeenExtension], Sequence[_Value]]
-    ) -> list[tuple[_Value, bool]]:
+    ) -> Iterator[tuple[_Value, bool]]:
         """The values, each with whether only a machine with CUDA has it."""
-        mine = values(self._extension)
-        common = values(self._without) if self._without else ()
-        found = [(value, value not in common) for value in dict.fromkeys(mine)]
+        mine = [value for value in values(self._extension) if value]
+        others = values(self._without) if self._without else ()
+        common = [value for value in others if value]
+        for value in dict.fromkeys(mine):
+            yield value, value not in common
         # What only a machine without CUDA has is part of the glue for the CPU.
-        return [*found, *((value, False) for value in dict.fromkeys(common) if value not in mine)]
+        self._is_without_alone = True
+        yield from ((value, False) for value in dict.fromkeys(common) if value not in mine)
+        self._is_without_alone = False
 
     def _at(self, is_cuda: bool) -> Options:
         return self._section.cuda if is_cuda else self._section.host
@@ -221,8 +225,16 @@ class _Joiner:
         return f"build: glue: cuda: {key}" if is_cuda else f"build: glue: {key}"
 
     def _from(self, is_cuda: bool) -> str:
+        if self._is_without_alone:
+            return f"{self._place}, {WITHOUT_ALONE}"
         is_needed = is_cuda and self._without is not self._extension
-        return f"{self._place}, with CUDA alone" if is_needed else self._place
+        return f"{self._place}, {WITH_ALONE}" if is_needed else self._place
+
+    def _carried(self, what: str, is_cuda: bool, target: str, why: str = "") -> None:
+        self._report.carried(what, self._from(is_cuda), target, why)
+        if self._is_without_alone:
+            why = "the glue for CUDA has it too; where that is wrong, let a macro decide"
+            self._report.left(what, self._from(is_cuda), why)
 
     def _source(self, source: str, is_cuda: bool) -> None:
         what = f"source {source}"
@@ -241,11 +253,7 @@ class _Joiner:
             self._report.carried(what, self._from(is_cuda), key)
         elif source.endswith(HOST_SUFFIXES):
             self._add(self._at(is_cuda).sources, source)
-            why = ""
-            if source not in self._extension.sources:
-                why = "only without CUDA: the glue for CUDA has it too, so guard it by a macro"
-                self._report.left(what, self._place, why)
-            self._report.carried(what, self._from(is_cuda), self._key("sources", is_cuda=is_cuda))
+            self._carried(what, is_cuda, self._key("sources", is_cuda=is_cuda))
         else:
             self._report.left(what, self._from(is_cuda), "only C++ and CUDA are compiled")
 
@@ -257,7 +265,7 @@ class _Joiner:
             self._report.left(what, self._from(is_cuda), "there is no such folder")
         else:
             self._add(self._at(is_cuda).include, path)
-            self._report.carried(what, self._from(is_cuda), self._key("include", is_cuda=is_cuda))
+            self._carried(what, is_cuda, self._key("include", is_cuda=is_cuda))
 
     def _macro(self, macro: tuple[str, str | None], is_cuda: bool) -> None:
         name, value = macro
@@ -272,16 +280,12 @@ class _Joiner:
         else:
             is_for_cuda = is_cuda and name not in self._section.host.defines
             self._at(is_for_cuda).defines[name] = value
-            self._report.carried(
-                what, self._from(is_cuda), self._key("defines", is_cuda=is_for_cuda)
-            )
+            self._carried(what, is_cuda, self._key("defines", is_cuda=is_for_cuda))
 
     def _host_flag(self, flag: str, is_cuda: bool) -> None:
         if standard := re.fullmatch(r"-?-std=(?:c|gnu)\+\+(20|2a|23|2b)", flag):
             self._at(is_cuda).std = 23 if standard[1] in ("23", "2b") else 20
-            self._report.carried(
-                f"flag {flag}", self._from(is_cuda), self._key("std", is_cuda=is_cuda)
-            )
+            self._carried(f"flag {flag}", is_cuda, self._key("std", is_cuda=is_cuda))
         elif not self._is_elsewhere(flag, is_cuda):
             self._flag(flag, is_cuda)
 
@@ -289,9 +293,7 @@ class _Joiner:
         # `flags` of `glue: cuda:` are nvcc's, so a host's flag is for both kinds of glue.
         self._add(self._section.host.flags, flag)
         why = "for the CPU's glue too" if is_cuda and self._without is not self._extension else ""
-        self._report.carried(
-            f"flag {flag}", self._from(is_cuda), self._key("flags", is_cuda=False), why
-        )
+        self._carried(f"flag {flag}", is_cuda, self._key("flags", is_cuda=False), why)
 
     def _nvcc_flag(self, flag: str) -> None:
         if re.match(r"-O\d|-std=|--std", flag):
@@ -341,9 +343,7 @@ class _Joiner:
         elif name in CUDA_LIBRARIES or name in SYSTEM_LIBRARIES:
             is_for_cuda = is_cuda or name in CUDA_LIBRARIES
             self._add(self._at(is_for_cuda).libraries, name)
-            self._report.carried(
-                what, self._from(is_cuda), self._key("libraries", is_cuda=is_for_cuda)
-            )
+            self._carried(what, is_cuda, self._key("libraries", is_cuda=is_for_cuda))
         else:
             why = "neither the system nor torch brings it; compile its sources with yours"
             self._report.left(what, self._from(is_cuda), why)
@@ -358,19 +358,21 @@ class _Joiner:
             self._report.left(f"link flag {flag}", self._from(is_cuda), "the matrix has none")
 
     def _others(self) -> None:
-        extension = self._extension
-        for folder in extension.library_folders:
+        for name, is_cuda in self._each(lambda extension: (extension.name,)):
+            why = "torch.ops takes its place"
+            self._report.needless(f"module {name}", self._from(is_cuda), why)
+        for folder, is_cuda in self._each(lambda extension: extension.library_folders):
             why = "libraries of other projects are not linked; compile their sources with yours"
-            self._report.left(f"library folder {folder}", self._place, why)
-        for name in extension.objects:
+            self._report.left(f"library folder {folder}", self._from(is_cuda), why)
+        for name, is_cuda in self._each(lambda extension: extension.objects):
             why = "it is compiled already; compile its source with yours"
-            self._report.left(f"object {name}", self._place, why)
-        if extension.py_limited_api:
+            self._report.left(f"object {name}", self._from(is_cuda), why)
+        for _, is_cuda in self._each(lambda extension: (extension.py_limited_api,)):
             why = "no binary refers to Python, so one wheel serves every Python"
-            self._report.needless("py_limited_api", self._place, why)
-        for argument in extension.unread:
+            self._report.needless("py_limited_api", self._from(is_cuda), why)
+        for argument, is_cuda in self._each(lambda extension: extension.unread):
             why = "setup.py computes it; run init without --no-run"
-            self._report.left(f"argument {argument}", self._place, why)
+            self._report.left(f"argument {argument}", self._from(is_cuda), why)
 
     @staticmethod
     def _add(values: list[str], value: str) -> None:

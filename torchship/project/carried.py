@@ -13,6 +13,10 @@ class Fate(Enum):
     LEFT = "left to you"
 
 
+#: Which of the two runs of setup.py saw a value, where not both did.
+WITH_ALONE, WITHOUT_ALONE = "with CUDA alone", "without CUDA alone"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Line:
     """One value: where it was seen, and where it went, or why not."""
@@ -31,13 +35,16 @@ class Report:
     lines: list[Line] = field(default_factory=list)
 
     def carried(self, what: str, source: str, target: str, why: str = "") -> None:
-        self._add(Line(fate=Fate.CARRIED, what=what, source=source, target=target, why=why))
+        self.add(Line(fate=Fate.CARRIED, what=what, source=source, target=target, why=why))
 
     def needless(self, what: str, source: str, why: str) -> None:
-        self._add(Line(fate=Fate.NEEDLESS, what=what, source=source, why=why))
+        self.add(Line(fate=Fate.NEEDLESS, what=what, source=source, why=why))
 
     def left(self, what: str, source: str, why: str) -> None:
-        self._add(Line(fate=Fate.LEFT, what=what, source=source, why=why))
+        self.add(Line(fate=Fate.LEFT, what=what, source=source, why=why))
+
+    def names(self, what: str) -> bool:
+        return any(line.what == what for line in self.lines)
 
     def retarget(self, what: str, target: str) -> None:
         """Says that a value went elsewhere than was said."""
@@ -46,7 +53,7 @@ class Report:
             for line in self.lines
         ]
 
-    def _add(self, line: Line) -> None:
+    def add(self, line: Line) -> None:
         # What two extensions say alike is one value of the joined build.
         if line not in self.lines:
             self.lines.append(line)
@@ -62,4 +69,5 @@ class Report:
                 if line.fate is fate:
                     target = f" -> {line.target}" if line.target else ""
                     why = f": {line.why}" if line.why else ""
-                    yield f"  {fate.value}: {line.what} ({line.source}){target}{why}"
+                    said = f"{fate.value}: {line.what} ({line.source}){target}{why}"
+                    yield f"  {' '.join(said.split())}"  # a license may have several lines

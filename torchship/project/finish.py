@@ -15,13 +15,14 @@ from .written import stage, write_all
 
 PYPROJECT = "pyproject.toml"
 GITIGNORE = ".gitignore"
+_TEST = ".github/workflows/test.yml"
 #: What an author may leave out, by the names of the files.
 PARTS = {
     "scripts": ("scripts/build_all.sh", "scripts/test.sh"),
     "workflows": (
         ".github/workflows/publish.yml",
         ".github/workflows/release.yml",
-        ".github/workflows/test.yml",
+        _TEST,
     ),
 }
 #: Those of a new project's files that are the author's, but that torchship needs.
@@ -121,7 +122,13 @@ def finish(root: Path, without: Collection[str] = ()) -> list[str]:
     )
     write_all(root, new)
     stage(root, [name for name in new if name not in (PYPROJECT, GITIGNORE)])
-    return [*_written(new), *_kept(kept, generated), *_said(left_out, names.folder)]
+    tests = new[_TEST].content.decode() if _TEST in new else ""
+    return [
+        *_written(new),
+        *_kept(kept, generated),
+        *_said(left_out, names.folder),
+        *_other_branch(root, tests),
+    ]
 
 
 def ignored_too(root: Path, fresh: bytes, folder: str) -> File | None:
@@ -165,6 +172,16 @@ def _said(left_out: Collection[str], package: str) -> Iterator[str]:
     if left_out:
         yield f"left out, as asked: {', '.join(sorted(left_out))}"
     yield f"left to do: complete {package}/smoke.py; then scripts/build_all.sh host"
+
+
+def _other_branch(root: Path, workflow: str) -> Iterator[str]:
+    """What to do where the repository's default branch is none that the workflow runs for."""
+    command = ["git", "-C", str(root), "symbolic-ref", "--short", "refs/remotes/origin/HEAD"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    branch = result.stdout.strip().removeprefix("origin/")
+    named = re.search(r"branches: \[(.*)\]", workflow)
+    if branch and named and branch not in named[1].split(", "):
+        yield f"left to do: write {branch}, your default branch, in place of {named[1]} in {_TEST}"
 
 
 def _copy_inputs(root: Path, stage: Path, started: dict[str, File], folder: str) -> None:

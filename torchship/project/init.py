@@ -93,9 +93,9 @@ def run(options: argparse.Namespace) -> int:
             print("\n".join(finish(root, options.without)))
             return 0
         if not options.no_run:
+            what = "setup.py" if (root / "setup.py").is_file() else "setuptools for pyproject.toml"
             print(
-                f"running setup.py of {root} in two copies, by {options.python}; "
-                "--no-run only reads",
+                f"running {what} of {root} in two copies, by {options.python}; --no-run only reads",
                 flush=True,
             )
         plan = plan_init(root, options.name, python=options.python, is_run=not options.no_run)
@@ -155,7 +155,7 @@ def plan_init(
     meta = make_metadata(
         root,
         _name(name or seen.metadata.name or root.name),
-        seen,
+        both,
         build=build,
         torches=_minors(_template()),
         report=report,

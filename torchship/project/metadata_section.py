@@ -4,17 +4,17 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from ..builder.client import package_folder, package_places
 from ..builder.sources import CUDA_SUFFIXES, HEADER_SUFFIXES, HOST_SUFFIXES
 from .build_section import BuildSection
-from .carried import Report
+from .carried import WITH_ALONE, WITHOUT_ALONE, Fate, Report
 from .licenses import NONE, license_files, spdx_name
 from .people import Person, people, people_toml
 from .render import AUTHOR, names_of
-from .seen import Seen
+from .seen import Both, SeenMetadata
 from .torch_range import allowed_minors, is_torch
 
 MATRIX = "build_matrix.yaml"
@@ -70,7 +70,7 @@ class Metadata:
 def make_metadata(
     root: Path,
     name: str,
-    seen: Seen,
+    both: Both,
     *,
     build: BuildSection,
     torches: Sequence[str],
@@ -80,7 +80,29 @@ def make_metadata(
 
     `torches` are the minors that the matrix has.
     """
-    return _Maker(root, name, seen, build=build, torches=torches, report=report).make()
+
+    def make(said: SeenMetadata, build: BuildSection) -> tuple[Metadata, Report]:
+        maker = _Maker(root, name, said, both.seen.place, build=build, torches=torches)
+        return maker.make(), maker.report
+
+    meta, joined = make(both.metadata, build)
+    if both.without.error or both.with_cuda.error:
+        report.lines += joined.lines
+        return meta
+    _, without = make(both.without.metadata, BuildSection())
+    _, with_cuda = make(both.with_cuda.metadata, BuildSection())
+    for line in joined.lines:
+        ends = {
+            (True, False): f", {WITHOUT_ALONE}",
+            (False, True): f", {WITH_ALONE}",
+        }
+        end = ends.get((without.names(line.what), with_cuda.names(line.what)), "")
+        report.add(replace(line, source=line.source + end))
+    for line in without.lines:
+        if line.fate is Fate.CARRIED and not joined.names(line.what):
+            why = "what a machine with CUDA says was taken"
+            report.left(line.what, f"{line.source}, {WITHOUT_ALONE}", why)
+    return meta
 
 
 class _Maker:
@@ -88,19 +110,19 @@ class _Maker:
         self,
         root: Path,
         name: str,
-        seen: Seen,
+        said: SeenMetadata,
+        place: str,
         *,
         build: BuildSection,
         torches: Sequence[str],
-        report: Report,
     ) -> None:
+        self.report = Report()
         self._torches = torches
         self._root = root
         self._name = name
-        self._said = seen.metadata
-        self._place = seen.place
+        self._said = said
+        self._place = place
         self._build = build
-        self._report = report
 
     def make(self) -> Metadata:
         said = self._said
@@ -127,13 +149,16 @@ class _Maker:
             maintainers=people(said.maintainer, said.maintainer_email),
         )
         self._note(f"name {said.name}", f"{MATRIX}: project: distribution", said.name)
-        for person in people(said.author, said.author_email):
-            self._note(f"author {person}", f"{PYPROJECT}: authors")
+        for person in meta.authors:
+            if person.name == AUTHOR:
+                self.report.left("author", self._place, f"nobody is named; {AUTHOR} stands for it")
+            else:
+                self._note(f"author {person}", f"{PYPROJECT}: authors")
         for person in meta.maintainers:
             self._note(f"maintainer {person}", f"{PYPROJECT}: maintainers")
         for addresses in (said.author_email, said.maintainer_email):
             if addresses and "@" not in addresses:
-                self._report.left(f"address {addresses}", self._place, "it has no @")
+                self.report.left(f"address {addresses}", self._place, "it has no @")
         for word in meta.keywords:
             self._note(f"keyword {word}", f"{PYPROJECT}: keywords")
         for extra, words in meta.extras.items():
@@ -148,12 +173,12 @@ class _Maker:
         self._data(package)
         for command in said.commands:
             why = "what this class of yours does while it builds, beyond its flags, was not seen"
-            self._report.left(f"command {command}", self._place, why)
+            self.report.left(f"command {command}", self._place, why)
         return meta
 
     def _note(self, what: str, target: str, value: str = "x", why: str = "") -> None:
         if value:
-            self._report.carried(what, self._place, target, why)
+            self.report.carried(what, self._place, target, why)
 
     def _package(self) -> str:
         tops = {name: folder for name, folder in self._said.packages.items() if "." not in name}
@@ -169,7 +194,7 @@ class _Maker:
             if name == chosen:
                 self._note(what, f"{MATRIX}: project: package")
             else:
-                self._report.left(what, self._place, "a wheel of torchship has one package")
+                self.report.left(what, self._place, "a wheel of torchship has one package")
         return chosen
 
     def _version(self, package: str) -> str:
@@ -179,7 +204,7 @@ class _Maker:
             match = re.search(r"(?m)^__version__\s*=\s*[\"']([^\"']+)[\"']", content)
             if match is None:
                 why = "nothing that was run says it; 0.1.0 stands in pyproject.toml"
-                self._report.left("version", self._place, why)
+                self.report.left("version", self._place, why)
                 return "0.1.0"
             version = match[1]
         self._note(f"version {version}", f"{PYPROJECT}: version")
@@ -188,7 +213,7 @@ class _Maker:
     def _summary(self) -> str:
         summary = self._said.summary
         if not summary:
-            self._report.left("summary", self._place, f"there is none; {_SUMMARY!r} stands for it")
+            self.report.left("summary", self._place, f"there is none; {_SUMMARY!r} stands for it")
             return _SUMMARY
         plain = re.sub(r"\s+", " ", summary.replace('"', "'").replace("#", "")).strip()
         self._note(f"summary {summary!r}", f"{MATRIX}: project: summary")
@@ -200,10 +225,10 @@ class _Maker:
         short = said if len(said) <= 100 else f"text of {len(said)} characters"
         if spdx == NONE:
             why = f"the repository names none; write yours in place of {NONE}"
-            self._report.left("license", self._place, why)
+            self.report.left("license", self._place, why)
         elif spdx.startswith("LicenseRef-"):
             why = f"it has no SPDX name that is known here; {spdx} stands for it"
-            self._report.left(f"license {short}", self._place, why)
+            self.report.left(f"license {short}", self._place, why)
         else:
             self._note(
                 f"license {short or 'of a classifier or LICENSE'}",
@@ -217,12 +242,12 @@ class _Maker:
         said = next(filter(None, [*known, self._said.url]), "")
         url = said.rstrip("/").replace("http://", "https://")
         if not url and (origin := _origin(self._root)):
-            self._report.carried(f"url {origin}", "git's origin", f"{MATRIX}: project: url")
+            self.report.carried(f"url {origin}", "git's origin", f"{MATRIX}: project: url")
             return origin
         if not re.fullmatch(r"https://[^\s/]+(/[^\s/]+)*", url):
             why = "it is not an https address" if url else "there is none"
             what = f"url {url}".strip()
-            self._report.left(what, self._place, f"{why}; write that of the repository")
+            self.report.left(what, self._place, f"{why}; write that of the repository")
             return f"https://example.org/{distribution}"
         self._note(f"url {url}", f"{MATRIX}: project: url")
         return url
@@ -251,7 +276,7 @@ class _Maker:
         names = sorted(p.name for p in self._root.iterdir() if p.name.lower().startswith("readme."))
         kept = [name for name in names if name.lower().endswith((".md", ".rst", ".txt"))]
         if kept:
-            self._report.carried(f"readme {kept[0]}", "the repository", f"{PYPROJECT}: readme")
+            self.report.carried(f"readme {kept[0]}", "the repository", f"{PYPROJECT}: readme")
         return kept[0] if kept else ""
 
     def _classifiers(self) -> list[str]:
@@ -259,7 +284,7 @@ class _Maker:
         for classifier in self._said.classifiers:
             if classifier.startswith("License ::"):
                 why = "the SPDX name says it, and setuptools takes one of both"
-                self._report.needless(f"classifier {classifier}", self._place, why)
+                self.report.needless(f"classifier {classifier}", self._place, why)
             else:
                 self._note(f"classifier {classifier}", f"{PYPROJECT}: classifiers")
                 kept.append(classifier)
@@ -278,13 +303,13 @@ class _Maker:
         kept = []
         for word in self._said.build_requires:
             if _BUILD_TOOLS.match(word):
-                self._report.needless(f"build requirement {word}", PYPROJECT, "torchship builds")
+                self.report.needless(f"build requirement {word}", PYPROJECT, "torchship builds")
             elif re.match(r"(setuptools|hatch|versioningit)[-_]", word):
                 why = "torchship takes the version from _version.py"
-                self._report.left(f"build requirement {word}", PYPROJECT, why)
+                self.report.left(f"build requirement {word}", PYPROJECT, why)
             else:
                 kept.append(word)
-                self._report.carried(
+                self.report.carried(
                     f"build requirement {word}", PYPROJECT, f"{PYPROJECT}: build-system: requires"
                 )
         return kept
@@ -294,13 +319,13 @@ class _Maker:
             if is_torch(word):
                 pass  # the torches of the matrix say it
             elif re.match(r"ninja\b", word):
-                self._report.needless(f"requirement {word}", self._place, "it is for the build")
+                self.report.needless(f"requirement {word}", self._place, "it is for the build")
             elif _REQUIREMENT.fullmatch(word):
                 self._build.requires.append(word)
                 self._note(f"requirement {word}", f"{MATRIX}: build: requires")
             else:
                 why = "with extras, markers or a URL it needs a name for conda: {pip:, conda:}"
-                self._report.left(f"requirement {word}", self._place, why)
+                self.report.left(f"requirement {word}", self._place, why)
 
     def _allowed_torches(self) -> list[str]:
         """The minors of the matrix; without those that the requirement of torch leaves out."""
@@ -309,23 +334,23 @@ class _Maker:
         for word in words:
             if not allowed:
                 why = f"no torch from {self._torches[0]} to {self._torches[-1]} is in this range"
-                self._report.left(f"requirement {word}", self._place, why)
+                self.report.left(f"requirement {word}", self._place, why)
             elif len(allowed) == len(self._torches):
                 why = "the torches of the matrix say it"
-                self._report.needless(f"requirement {word}", self._place, why)
+                self.report.needless(f"requirement {word}", self._place, why)
             else:
                 target = f"{MATRIX}: torch: {', '.join(allowed)}"
-                self._report.carried(f"requirement {word}", self._place, target)
+                self.report.carried(f"requirement {word}", self._place, target)
         return allowed or list(self._torches)
 
     def _others(self) -> None:
         for name, value in self._said.others.items():
             what = f"{name} {value}"
             if why := _NEEDLESS.get(name):
-                self._report.needless(what, self._place, why)
+                self.report.needless(what, self._place, why)
             else:
                 why = _REPLACED.get(name, f"write it into {PYPROJECT}, if you need it")
-                self._report.left(what, self._place, why)
+                self.report.left(what, self._place, why)
 
     def _data(self, package: str) -> None:
         own = self._said.packages.get(package, package)
@@ -334,13 +359,13 @@ class _Maker:
             what = f"data file {path}"
             suffix = PurePosixPath(path).suffix
             if suffix in (*HOST_SUFFIXES, *CUDA_SUFFIXES, *HEADER_SUFFIXES, ".py"):
-                self._report.needless(what, self._place, "wheels hold the sources in a package")
+                self.report.needless(what, self._place, "wheels hold the sources in a package")
             elif path.startswith(f"{own}/"):
                 inside.append(path[len(own) + 1 :])
                 self._note(what, f"{MATRIX}: build: data")
             else:
                 why = f"it is not a file of the package {package}"
-                self._report.left(what, self._place, why)
+                self.report.left(what, self._place, why)
         self._build.data += _patterns(inside)
 
 

@@ -58,9 +58,11 @@ def _expected(stage: Path) -> dict[str, str]:
         from ..release.matrix.load import load
         from ..release.matrix.settings import make_settings
     except ModuleNotFoundError as error:
+        from ..release.start import REQUIREMENTS
+
         raise ProjectError(
             f"what follows from {_MATRIX} needs the packages of the release tool, but there is no "
-            f"{error.name}; pip install 'torchship[release]'"
+            f"{error.name}; install what {REQUIREMENTS / 'release.txt'} lists"
         ) from error
     try:
         settings = make_settings(load(stage / _MATRIX), stage)

@@ -78,9 +78,40 @@ class Both:
         return self.without if self.with_cuda.error else self.with_cuda
 
     @property
+    def metadata(self) -> SeenMetadata:
+        """What both say; where they contradict each other, that of a machine with CUDA."""
+        mine, other = self.seen.metadata, self.without.metadata
+        if self.without.error:
+            return mine
+        return replace(
+            mine,
+            keywords=_each(mine.keywords, other.keywords),
+            classifiers=_each(mine.classifiers, other.classifiers),
+            requires=_each(mine.requires, other.requires),
+            build_requires=_each(mine.build_requires, other.build_requires),
+            data=_each(mine.data, other.data),
+            commands=_each(mine.commands, other.commands),
+            extras=_each_of(mine.extras, other.extras),
+            entry_points=_each_of(mine.entry_points, other.entry_points),
+            project_urls={**other.project_urls, **mine.project_urls},
+            packages={**other.packages, **mine.packages},
+            others={**other.others, **mine.others},
+        )
+
+    @property
     def needs_cuda(self) -> bool:
         """Whether there is no distribution without CUDA."""
         return bool(self.without.error) and not self.with_cuda.error
+
+
+def _each(mine: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*mine, *other]))
+
+
+def _each_of(
+    mine: Mapping[str, tuple[str, ...]], other: Mapping[str, tuple[str, ...]]
+) -> dict[str, tuple[str, ...]]:
+    return {key: _each(mine.get(key, ()), other.get(key, ())) for key in {**mine, **other}}
 
 
 def join(first: Both, more: Both) -> Both:

@@ -27,7 +27,7 @@ from .root import PROJECT_VARIABLE, find_root
 _LOCK = 9
 _TAIL = 25  # lines
 _TORCHSHIP = Path(__file__).resolve().parents[1]
-_REQUIREMENTS = _TORCHSHIP / "release" / "requirements"
+REQUIREMENTS = _TORCHSHIP / "release" / "requirements"  #: locked, with hashes
 
 
 def missing_requirements() -> list[str]:
@@ -43,7 +43,7 @@ def missing_requirements() -> list[str]:
 
 
 def _read(name: str) -> str:
-    return (_REQUIREMENTS / name).read_text(encoding="utf-8")
+    return (REQUIREMENTS / name).read_text(encoding="utf-8")
 
 
 def start(module: str, arguments: Sequence[str], root: Path) -> NoReturn:
@@ -108,7 +108,7 @@ def _make(tools: Path, log: Path) -> None:
     shutil.rmtree(tools, ignore_errors=True)
     python = str(tools / "bin" / "python")
     uv = str(tools / "bin" / "uv")
-    requirements = _REQUIREMENTS / "release.txt"
+    requirements = REQUIREMENTS / "release.txt"
     # uv reads its own variable, not pip's. An option would show the URL's password to all users.
     env = dict(os.environ)
     if index := env.get("PIP_INDEX_URL"):
@@ -136,7 +136,7 @@ def _lines_of_uv() -> str:
     """The lines of the locked requirements that pin uv itself."""
     match = re.search(r"^uv==(?:.*\\\n)*.*\n", _read("release.txt"), re.MULTILINE)
     if match is None:
-        raise ReleaseError(f"{_REQUIREMENTS / 'release.txt'} pins no uv; run scripts/lock.sh")
+        raise ReleaseError(f"{REQUIREMENTS / 'release.txt'} pins no uv; run scripts/lock.sh")
     return match[0]
 
 
@@ -162,7 +162,7 @@ def _refuse(output: str, log: Path) -> NoReturn:
     raise ReleaseError(
         f"the tool's environment cannot be made (log: {log}). It needs the venv module (Debian: "
         "apt-get install python3-venv) and a package index, which PIP_INDEX_URL may name; or "
-        "install what the tool needs beside torchship: pip install 'torchship[release]'"
+        f"install beside torchship what {REQUIREMENTS / 'release.txt'} lists"
     )
 
 

@@ -6,20 +6,18 @@ import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import torch
 from processes import Forks
-from small_clients import CLIENTS, PYTHONPATH, build_namesake, glues, linked_again, requests
+from small_clients import CLIENTS, PYTHONPATH, build_namesake, glue_of, linked_again, request
 
 from torchship.doctor import judge_file
 from torchship.judge import probe_runtime
 from torchship.judge.project import Project
 from torchship.judge.reading.elf import Elf
-from torchship.judge.records import GlueName, file_name
 
-# The glue of every door is compiled here, and ATen's headers take most of the time.
+# The glue of one of them is for ATen, whose headers take most of the time.
 pytestmark = pytest.mark.slow
 
 # What each client computes, from ones, and what it says of wrong arguments.
@@ -38,9 +36,9 @@ def compute(name):
         rows = torch.arange(6, dtype=torch.float64).reshape(2, 3)
         assert torch.equal(torch.ops.bare.gram(rows), rows @ rows.T)
 
-order, root = sys.argv[1].split(), Path(sys.argv[2])
-for name in order:
-    loader = loader_of(project_of(name, root / f"{name}_client"))
+order, folders = sys.argv[1].split(), map(Path, sys.argv[2:])
+for name, folder in zip(order, folders, strict=True):
+    loader = loader_of(project_of(name, folder))
     print(name, loader.load().variant)
     assert loader.load() is loader.loaded()
 for name in (*order, *order):
@@ -73,30 +71,17 @@ def run(forked: Forks, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run_code
 
 
-class Process(NamedTuple):
-    """A process that loads the clients in this order, through the door of this glue."""
-
-    order: str
-    glue: str
-    is_forced: bool = True
-
-    def __str__(self) -> str:
-        return f"{self.order}-{self.glue}"
-
-
-# In both orders, and through every door that torch has; the best by itself.
-PROCESSES = [Process("tiny bare", glues()[0], is_forced=False), Process("bare tiny", glues()[-1])]
+# Each is loaded through a door of its own, and either may be the first.
+ORDERS = ["tiny bare", "bare tiny"]
 
 
 @pytest.fixture(scope="session")
 def output_of(clients: dict[str, Project], run: Run):
-    """The lines that LOAD prints in one of the processes."""
+    """The lines that LOAD prints for the clients in this order."""
 
     @cache
-    def load(process: Process) -> list[str]:
-        variant = f"{process.glue}-cpu"
-        forced = {"TINY_VARIANT": variant, "BARE_VARIANT": variant} if process.is_forced else {}
-        return run(LOAD, process.order, clients["tiny"].folder.parent, **forced).splitlines()
+    def load(order: str) -> list[str]:
+        return run(LOAD, order, *(clients[name].folder for name in order.split())).splitlines()
 
     return load
 
@@ -105,13 +90,14 @@ def libraries(project: Project) -> list[Path]:
     return sorted((project.folder / "lib").glob("*.so"))
 
 
-def best_glue(project: Project) -> Path:
-    return project.folder / "lib" / file_name(GlueName.parse(glues()[0]))
+def own_glue(project: Project) -> Path:
+    (glue,) = (project.folder / "lib").glob("glue-*.so")
+    return glue
 
 
 @pytest.mark.parametrize("name", CLIENTS)
 def test_a_client_has_the_binaries_of_its_devices(clients: dict[str, Project], name: str) -> None:
-    expected = {f"glue-{glue}.so" for glue in glues()}
+    expected = {f"glue-{glue_of(name)}.so"}
     expected |= {f"kernels-{device}.so" for device in clients[name].kernels}
     assert {path.name for path in libraries(clients[name])} == expected
 
@@ -124,19 +110,18 @@ def test_debug_leaves_debugging_symbols(clients: dict[str, Project], name: str) 
             assert elf.section(".debug_info") is not None, path.name
 
 
+@pytest.mark.parametrize("name", CLIENTS)
 def test_no_linker_flag_of_the_user_drops_what_the_checker_reads(
-    clients: dict[str, Project], tmp_path: Path
+    clients: dict[str, Project], name: str, tmp_path: Path
 ) -> None:
-    project = clients["bare"]
-    built = requests(project, glues())
-    binaries = linked_again(built, tmp_path, "-Wl,--gc-sections")
+    project = clients[name]
+    binaries = linked_again(request(project, glue_of(name)), tmp_path, "-Wl,--gc-sections")
     assert len(binaries) == len(libraries(project))
     runtime = probe_runtime(project=project, gpu=False)
     verdicts = [judge_file(path, runtime) for path in binaries]
     assert [verdict.cause for verdict in verdicts if not verdict.accepted] == []
-    assert {verdict.binary.name for verdict in verdicts if verdict.binary.layout} == {
-        glue for glue in glues() if glue.startswith("aten")
-    }
+    with_layout = [verdict.binary.name for verdict in verdicts if verdict.binary.layout]
+    assert with_layout == ([glue_of(name)] if glue_of(name).startswith("aten") else [])
 
 
 @pytest.mark.parametrize("name", CLIENTS)
@@ -145,22 +130,22 @@ def test_each_accepts_its_own_binaries_and_no_others(
 ) -> None:
     runtime = probe_runtime(project=clients[name], gpu=False)
     for owner, project in clients.items():
-        verdict = judge_file(best_glue(project), runtime)
+        verdict = judge_file(own_glue(project), runtime)
         assert verdict.accepted == (owner == name), (owner, verdict.cause)
         if owner != name:
             assert verdict.cause is not None
             assert project.distribution in verdict.cause.why
 
 
-@pytest.mark.parametrize("process", PROCESSES, ids=str)
-def test_clients_load_side_by_side_through_either_door(output_of, process: Process) -> None:
-    loaded = [f"{name} {process.glue}-cpu" for name in process.order.split()]
-    assert output_of(process)[:2] == loaded
+@pytest.mark.parametrize("order", ORDERS)
+def test_clients_load_side_by_side_through_either_door(output_of, order: str) -> None:
+    loaded = [f"{name} {glue_of(name)}-cpu" for name in order.split()]
+    assert output_of(order)[:2] == loaded
 
 
-@pytest.mark.parametrize("process", PROCESSES, ids=str)
-def test_errors_carry_the_name_of_the_client(output_of, process: Process) -> None:
-    errors = output_of(process)[2:]
+@pytest.mark.parametrize("order", ORDERS)
+def test_errors_carry_the_name_of_the_client(output_of, order: str) -> None:
+    errors = output_of(order)[2:]
     assert len(errors) == 3
     assert errors[0].startswith("tiny-client: values must be float32, got int32")
     assert errors[1].startswith(
@@ -195,7 +180,7 @@ def test_a_project_with_the_namespace_of_a_loaded_one_is_refused(
 
 def test_kernels_that_are_not_loaded_are_named(clients: dict[str, Project]) -> None:
     """This process loads no other binary of the client."""
-    torch.ops.load_library(str(best_glue(clients["tiny"])))
+    torch.ops.load_library(str(own_glue(clients["tiny"])))
     message = "tiny-client: the CPU kernels are not loaded; `python -m tiny_client` says why"
     with pytest.raises(RuntimeError, match=message.replace("(", r"\(")):
         torch.ops.tiny.scale(torch.ones(2), 3)

@@ -10,10 +10,11 @@ import json
 import os
 import shutil
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from processes import Forks
 from small_clients import FOLDER, PYTHONPATH, linked_again, project_of
 
 from torchship.builder import BuildError, BuildRequest, execute, fitting_request, plan
@@ -85,16 +86,20 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(root: Path, code: str) -> str:
-    process = subprocess.run(
-        [sys.executable, "-c", LOAD + code, str(root)],
-        env=os.environ | {"PYTHONPATH": PYTHONPATH},
-        cwd=FOLDER,
-        capture_output=True,
-        text=True,
-    )
-    assert process.returncode == 0, process.stdout + process.stderr
-    return process.stdout
+Run = Callable[[str], str]
+
+
+@pytest.fixture
+def run(root: Path, forked: Forks) -> Run:
+    """Runs code in a process that has loaded the project; returns what it prints."""
+
+    def run_code(code: str) -> str:
+        env = os.environ | {"PYTHONPATH": PYTHONPATH}
+        process = forked.run(LOAD + code, str(root), cwd=FOLDER, env=env)
+        assert process.returncode == 0, process.stdout + process.stderr
+        return process.stdout
+
+    return run_code
 
 
 def test_its_glue_is_for_the_torch_that_is_installed(root: Path) -> None:
@@ -121,9 +126,8 @@ def test_the_doctor_refuses_it_beside_another_torch(root: Path) -> None:
     assert "built for torch" in verdict.cause.why
 
 
-def test_its_operators_compute_with_gradients(root: Path) -> None:
+def test_its_operators_compute_with_gradients(run: Run) -> None:
     run(
-        root,
         "x = torch.rand(5, dtype=torch.float64, requires_grad=True)\n"
         "assert torch.equal(ops.scale(x, 3.0), x * 3)\n"
         "assert torch.autograd.gradcheck(lambda v: ops.scale(v, 2.5), x)\n"
@@ -134,9 +138,8 @@ def test_its_operators_compute_with_gradients(root: Path) -> None:
     )
 
 
-def test_numbers_of_any_type_become_those_of_a_schema(root: Path) -> None:
+def test_numbers_of_any_type_become_those_of_a_schema(run: Run) -> None:
     run(
-        root,
         "types = [str(argument.type) for argument in ops.power.default._schema.arguments]\n"
         "assert types == ['Tensor', 'int', 'float', 'Optional[Tensor]', 'List[int]'], types\n"
         "x = torch.tensor([1.0, 2.0])\n"
@@ -152,9 +155,8 @@ def test_numbers_of_any_type_become_those_of_a_schema(root: Path) -> None:
     )
 
 
-def test_a_number_outside_the_range_of_the_functions_type_is_refused(root: Path) -> None:
+def test_a_number_outside_the_range_of_the_functions_type_is_refused(run: Run) -> None:
     run(
-        root,
         "x = torch.ones(2)\n"
         "for exponent, sizes in ((2**31, []), (1, [-1])):\n"
         "    try:\n"
@@ -166,9 +168,9 @@ def test_a_number_outside_the_range_of_the_functions_type_is_refused(root: Path)
 
 
 def test_a_statically_linked_libstdcxx_does_not_mix_with_that_of_torch(
-    root: Path, tmp_path: Path
+    root: Path, tmp_path: Path, forked: Forks
 ) -> None:
-    (glue,) = linked_again([request_in(root)], tmp_path, "-static-libstdc++")
+    (glue,) = linked_again(request_in(root), tmp_path, "-static-libstdc++")
     assert "libstdc++.so.6" not in read_binary(glue).needed
     code = (
         "import torch\n"
@@ -178,7 +180,7 @@ def test_a_statically_linked_libstdcxx_does_not_mix_with_that_of_torch(
         "except RuntimeError as error:\n"
         "    print(error)\n"
     )
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    process = forked.run(code, cwd=tmp_path)
     assert process.returncode == 0, process.stderr
     assert "2147483648 is outside the range" in process.stdout
 
@@ -194,9 +196,8 @@ def test_sources_that_bind_one_name_are_refused_before_they_are_compiled(tmp_pat
 
 
 @pytest.mark.cuda
-def test_its_operators_compute_on_cuda(root: Path) -> None:
+def test_its_operators_compute_on_cuda(run: Run) -> None:
     run(
-        root,
         "x = torch.rand(5000, dtype=torch.float64, device='cuda', requires_grad=True)\n"
         "y = ops.scale(x, 3.0)\n"
         "assert torch.equal(y, x * 3)\n"
@@ -205,18 +206,16 @@ def test_its_operators_compute_on_cuda(root: Path) -> None:
     )
 
 
-def test_an_op_of_the_stable_lane_is_in_the_same_glue(root: Path) -> None:
+def test_an_op_of_the_stable_lane_is_in_the_same_glue(run: Run) -> None:
     run(
-        root,
         "rows = torch.arange(6, dtype=torch.float64).reshape(2, 3)\n"
         "assert torch.equal(ops.gram(rows), rows @ rows.T)\n"
         "if hasattr(ops, 'same'): assert torch.equal(ops.same(rows), rows)\n",
     )
 
 
-def test_pybind11_s_arguments_give_names_and_defaults(root: Path) -> None:
+def test_pybind11_s_arguments_give_names_and_defaults(run: Run) -> None:
     run(
-        root,
         "assert 'float number=1.5' in str(ops.fill.default._schema)\n"
         "x = torch.zeros(3)\n"
         "ops.fill(values=x)\n"

@@ -98,7 +98,8 @@ def under_autocast(built_once: BuiltOnce, forked: Forks, glue: str) -> dict[str,
     return properties_by(forked, "autocast_program.py", root, KIT_VARIANT=f"{glue}-cpu")
 
 
-@pytest.mark.parametrize("glue", GLUES)
+@pytest.mark.slow  # it compiles a function, for which dynamo is imported
+@pytest.mark.parametrize("glue", glues())
 def test_autocast_casts_for_the_operators_that_ask_for_it(
     built_once: BuiltOnce, forked: Forks, glue: str
 ) -> None:

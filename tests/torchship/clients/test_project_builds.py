@@ -11,9 +11,11 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from new_projects import REPO, borrow_tools, commit, make, torchship
+from processes import Forks, clean_environment
 
 from torchship.project.archive import make_archive
 from torchship.release.matrix.cells import all_cells
@@ -96,9 +98,21 @@ def site(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def python(code: str, site: Path, *arguments: str, **environment: str) -> list[str]:
-    command = [sys.executable, "-c", COMPUTE + code, *arguments]
-    return run(*command, cwd=site.parent, PYTHONPATH=str(site), **environment).splitlines()
+class Python(Protocol):
+    """Runs code after COMPUTE, with the packages of a folder; returns the lines that it prints."""
+
+    def __call__(self, code: str, site: Path, *arguments: str, **environment: str) -> list[str]: ...
+
+
+@pytest.fixture
+def python(forked: Forks) -> Python:
+    def run_code(code: str, site: Path, *arguments: str, **environment: str) -> list[str]:
+        env = clean_environment(PYTHONPATH=str(site), **environment)
+        process = forked.run(COMPUTE + code, *arguments, cwd=site.parent, env=env)
+        assert process.returncode == 0, process.stdout + process.stderr
+        return process.stdout.splitlines()
+
+    return run_code
 
 
 def test_its_own_tests_pass(probe: Path, site: Path) -> None:
@@ -131,7 +145,7 @@ def test_a_wheel_has_the_vendored_torchship_but_for_the_tools_of_authors(
     assert [name for name in engine if name.removeprefix(prefix).startswith(absent)] == []
 
 
-def test_the_smoke_test_differentiates_both_templates(site: Path) -> None:
+def test_the_smoke_test_differentiates_both_templates(site: Path, python: Python) -> None:
     code = (
         "from importlib import import_module\n"
         "for name in ('probe_op', 'late_op'):\n"
@@ -149,12 +163,12 @@ def test_the_variant_of_the_processor_is_explained(name: str, site: Path) -> Non
 
 
 @pytest.mark.parametrize("order", [("probe_op", "late_op"), ("late_op", "probe_op")])
-def test_packages_load_in_any_order(site: Path, order: tuple[str, ...]) -> None:
+def test_packages_load_in_any_order(site: Path, order: tuple[str, ...], python: Python) -> None:
     code = "for name in sys.argv[1:]: load(name)\nfor call in CALLS.values(): call()"
     assert [line.split()[0] for line in python(code, site, *order)] == [*order]
 
 
-def test_packages_load_from_threads(site: Path) -> None:
+def test_packages_load_from_threads(site: Path, python: Python) -> None:
     code = (
         "go = threading.Barrier(len(CALLS))\n"
         "def work(name):\n    go.wait(); load(name)\n    for _ in range(100): CALLS[name]()\n"
@@ -165,7 +179,7 @@ def test_packages_load_from_threads(site: Path) -> None:
     assert loaded == {"probe_op", "late_op"}
 
 
-def test_each_judges_only_its_own(site: Path) -> None:
+def test_each_judges_only_its_own(site: Path, python: Python) -> None:
     code = (
         "from importlib import import_module\n"
         "for judge in ('probe_op', 'late_op'):\n"
@@ -181,7 +195,9 @@ def test_each_judges_only_its_own(site: Path) -> None:
     assert python(code, site, *glues, **environment) == ["True", "False", "False", "True"]
 
 
-def test_a_fault_in_one_is_not_blamed_on_another(site: Path, tmp_path: Path) -> None:
+def test_a_fault_in_one_is_not_blamed_on_another(
+    site: Path, tmp_path: Path, python: Python
+) -> None:
     broken = tmp_path / "site"
     shutil.copytree(site, broken)
     (broken / "probe_op" / "lib" / "kernels-cpu.so").write_bytes(b"\x7fELF")
@@ -295,6 +311,7 @@ def test_in_isolation_a_pin_is_required_and_nothing_else(late: Path) -> None:
 
 
 def test_every_cell_of_the_matrix_is_listed(probe: Path) -> None:
+    borrow_tools(probe)
     listed = run(probe / "scripts" / "build_all.sh", "--list", "--json", cwd=probe)
     cells = all_cells(load(probe / "build_matrix.yaml"))
     assert re.findall(r'"cell": "([^"]+)"', listed) == [cell.name for cell in cells] != []
@@ -335,29 +352,16 @@ PAGE = (REPO / "docs" / "ship" / "own-op.md").read_text(encoding="utf-8")
 # How commands begin that run here. Others run in other tests, or need a GPU, conda or all cells.
 HERE = ("scripts/build_all.sh --list", "scripts/build_all.sh generate")
 ELSEWHERE = (
-    *(
-        "pip install torchship",
-        "torchship new",
-        "python -m torchship new",
-        "torchship update",
-        "pip install .",
-        "pytest tests",
-    ),
-    *(
-        "cd my-norm",
-        "cd ../my-norm",
-        "scripts/test.sh",
-        "scripts/build_all.sh host",
-        "(cd /tmp && python",
-    ),
-    *("(cd /tmp && MY_NORM_LOAD=0", "scripts/build_all.sh upload", "pip install dist/"),
-    "conda install",
+    *("python -m torchship new", "cd ../my-scale", "git ", "mkdir ", "source build/test-env"),
+    *("scripts/build_all.sh host", "scripts/build_all.sh upload", "scripts/test.sh"),
+    *("pip install .", "(cd /tmp && python", "pytest tests", "FORCE_CUDA=1"),
 )
 
 
 @pytest.mark.rehearsal
 def test_commands_of_the_page_run(probe: Path) -> None:
-    lines = "".join(re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)).splitlines()
+    shown = "".join(re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
+    lines = shown.replace("\\\n", "").splitlines()  # which continues a line
     runnable = [line for line in lines if line.startswith(HERE)]
     assert len(runnable) == len(HERE)
     others = [line for line in lines if line not in runnable and line != "scripts/build_all.sh"]

@@ -210,6 +210,53 @@ def test_of_an_index_that_sends_ranges_little_is_fetched(
     assert server.sent < 6_000_000
 
 
+@pytest.mark.parametrize("is_for_here", [True, False])
+def test_of_an_index_what_is_for_others_is_counted(
+    folder: Path,
+    serve: Callable[..., Server],
+    torch: Path,
+    capsys: pytest.CaptureFixture[str],
+    is_for_here: bool,
+) -> None:
+    """On a page, which nobody has put together; in a folder each has its row."""
+    if not is_for_here:
+        for wheel in folder.glob(f"*-{TAGS}.whl"):
+            wheel.unlink()
+    others = ("3.2", "py3-none-win_amd64"), ("3.3", "py3-none-manylinux_2_28_s390x")
+    for version, tags in others:
+        make_wheel(folder, version, tags=tags)
+    url = f"{serve(has_ranges=True).url}/simple/theirs/"
+    code = main(arguments=["choose", url, "--torch", str(torch)])
+    out = capsys.readouterr().out
+    here = f"{choose._python_here(probe_runtime(gpu=False))} on "
+    if is_for_here:
+        assert f"; 5 of 8 wheels are for {here}" in out
+        assert "to install the first: " in out
+    else:
+        assert f"; none of 3 wheels are for {here}" in out
+    assert code == (not is_for_here)
+    for shown in ("win_amd64", "s390x", "cp27"):
+        assert shown not in out
+    main(arguments=["choose", str(folder), "--torch", str(torch)])
+    out = capsys.readouterr().out
+    assert all(shown in out for shown in ("win_amd64", "s390x", "cp27"))
+
+
+def test_what_was_not_opened_is_counted_and_not_said_to_fail(
+    folder: Path,
+    torch: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(choose, "_MAX_OPENED", 1)
+    make_wheel(folder, "4.0", requires="torch==2.9.1")
+    assert main(arguments=["choose", str(folder), "--torch", str(torch)]) == 1
+    out = capsys.readouterr().out
+    assert "... and 4 not looked at, since better ones were" in out
+    assert "theirs-1.0-" not in out
+    assert out.endswith("none of them is known to fit here\n")
+
+
 def test_of_a_server_without_ranges_a_wheel_is_fetched_whole(
     serve: Callable[..., Server], torch: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,7 +20,7 @@ from environments import doctor_forks
 from made_facts import make_runtime, opened
 from packaging_alone import packaging_alone
 from processes import Forks, forks
-from shared_objects import ERROR_NEW, fake_torch, shared_object
+from shared_objects import ERROR_NEW, ERROR_OLD, fake_torch, shared_object
 from sick_environment import SickEnvironment, carries_out
 
 import torchship
@@ -32,10 +32,11 @@ from torchship.judge import find_torch, fixes, probe_runtime
 from torchship.judge.linking import after_torch, search
 from torchship.judge.linking.glibc import facts_of
 from torchship.judge.linking.process import BroughtIn, MissingVersion, NotLinked, Refusal
-from torchship.judge.machine.torch_probe import read_install
+from torchship.judge.machine.torch_probe import read_install, release
 from torchship.judge.reading.binary import read_binary
 from torchship.judge.reading.elf import Header
 from torchship.judge.records import (
+    NOT_LOOKED_AT,
     NOTE,
     REJECTED,
     UNKNOWN,
@@ -456,15 +457,18 @@ def test_a_wheel_of_another_version_than_torch_pins_is_the_cause(tmp_path: Path)
     assert refused.why == cause.why
 
 
+@pytest.mark.parametrize("entry", [".", "wheel_of_b"])
 @pytest.mark.parametrize("undefined", [["nobody_has_this"], []])
 def test_a_library_that_torch_loads_beforehand_is_bound_too(
-    tmp_path: Path, undefined: list[str]
+    tmp_path: Path, undefined: list[str], entry: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where its global dependencies do not load, torch loads the libraries of wheels by path."""
+    """Where its global dependencies do not load, torch loads the libraries of wheels by path: also
+    of one in another entry of the path, as Bazel and pex lay wheels out."""
     root = cuda_torch(tmp_path, OLD)
     install_nccl(tmp_path, "2.21.5", OLD)
     (root / "__init__.py").write_text('libraries = {"b": "libb.so.*[0-9]"}\n')
-    library = tmp_path / "nvidia" / "b" / "lib" / "libb.so.1"
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path), str(tmp_path / entry)])
+    library = tmp_path / entry / "nvidia" / "b" / "lib" / "libb.so.1"
     shared_object(library, undefined=undefined, soname=library.name)
     shared_object(
         root / "lib" / "libtorch_global_deps.so",
@@ -781,3 +785,71 @@ def test_a_header_that_the_linker_refuses_is_quoted(
     assert words
     assert cause is not None
     assert words in cause.observed
+
+
+# A torch that is not installed: what does not come with it is looked for all the same.
+
+
+def _beside_release(path: Path, minor: tuple[int, int] = (2, 13)) -> Finding | None:
+    """The cause beside a torch that is not installed."""
+    torch = release(f"{minor[0]}.{minor[1]}.0", minor)
+    return judge_file(path, probe_runtime(torch, gpu=False)).cause
+
+
+@pytest.mark.parametrize(
+    ("name", "is_missed"),
+    [
+        ("libinner.so.1", True),
+        ("libtorch_cuda.so", False),
+        ("libcudart.so.12", False),
+        ("libcuda.so.1", False),
+        ("libamdhip64.so.6", False),
+        ("libsycl.so.8", False),
+    ],
+)
+def test_of_a_torch_that_is_not_installed_only_its_own_libraries_may_be_absent(
+    name: str, is_missed: bool, tmp_path: Path
+) -> None:
+    library = shared_object(tmp_path / "gone" / name, soname=name)
+    path = shared_object(tmp_path / "_C.so", undefined=[ERROR_NEW], libraries=[library])
+    library.unlink()
+    cause = _beside_release(path)
+    assert cause is not None
+    assert (f"{name} is nowhere" in cause.why) is is_missed
+
+
+def test_what_the_linker_minds_in_a_library_is_told_beside_a_torch_that_is_not_installed(
+    tmp_path: Path,
+) -> None:
+    inner = shared_object(tmp_path / "libinner.so", soname="libinner.so", flags=["-Wl,-z,nodlopen"])
+    flags = ["-Wl,-rpath,$ORIGIN"]
+    outer = shared_object(tmp_path / "_C.so", libraries=[inner], flags=flags)
+    torch = release("2.13.0", (2, 13))
+    verdict = judge_file(outer, probe_runtime(torch, gpu=False))
+    assert verdict.rejection is not None
+    assert verdict.rejection.observed == "libinner.so is linked with -z nodlopen"
+    # Whether torch defines what a library misses cannot be looked up.
+    unknown = [one.needed for one in verdict.findings if one.status == NOT_LOOKED_AT]
+    assert any("symbols" in needed for needed in unknown), unknown
+
+
+def test_the_library_of_a_package_is_judged_beside_a_torch_that_is_not_installed(
+    tmp_path: Path,
+) -> None:
+    stub = shared_object(tmp_path / "stub" / "libtorch_cpu.so", soname="libtorch_cpu.so")
+    folder = tmp_path / "theirs"
+    inner = shared_object(
+        folder / "libinner.so", soname="libinner.so", undefined=[ERROR_OLD], libraries=[stub]
+    )
+    outer = shared_object(
+        folder / "_C.so",
+        undefined=["_ZN2at6Tensor3addEv"],
+        libraries=[inner, stub],
+        flags=["-Wl,-rpath,$ORIGIN"],
+    )
+    owner = Owner(name="theirs", version="1.0", libraries={"libinner.so": inner})
+    torch = release("2.13.0", (2, 13))
+    binary = read_binary(outer)._replace(owner=owner)
+    cause = judge_file(binary, probe_runtime(torch, gpu=False)).cause
+    assert cause is not None and cause.status == REJECTED
+    assert cause.why.startswith("libinner.so, which it needs: libinner.so has the C++11 ABI")

@@ -213,9 +213,14 @@ def test_a_fix_is_tried_beside_the_environment(tmp_path: Path, version: str) -> 
     place.publish_wheel("einops", version, {"einops/__init__.py": content})
     place.install("torch", "theirs")
     command = "python -m torchship.doctor --try-fix --json theirs || true"
-    report = json.loads(place.type(command, PYTHONPATH=f"{REPO}:{packaging_alone()}"))
+    path = f"{REPO}:{packaging_alone()}"
+    report = json.loads(place.type(command, PYTHONPATH=path))
     (row,) = [row for row in report["notices"] if row["state"] == "fails"]
     assert row["mends"] is (version == "0.8.0")
+    assert row["tried"] == [f"einops {version}"]
+    said = place.type(command.replace("--json ", ""), PYTHONPATH=path)
+    result = "fixes" if version == "0.8.0" else "does not fix"
+    assert f"tried:   einops {version} {result} the import; " in said
     assert not (place.site / "einops").exists()
 
 

@@ -7,13 +7,18 @@ import shutil
 from pathlib import Path
 
 import pytest
-from environments import add_extension, add_package, add_pip, make_environment
+from environments import SYMBOL, add_extension, add_package, add_pip, make_environment
 from looked_environment import LookedEnvironment, diagnose, fix_of, row_of
 from packaging_alone import packaging_alone
+from shared_objects import shared_object
 from sick_environment import REPO, SickEnvironment, carries_out
 
+from torchship.doctor.checks.judging import judge_package_file
+from torchship.doctor.environment import pythons
 from torchship.doctor.report import blocks
-from torchship.judge import fixes
+from torchship.judge import fixes, probe_runtime
+from torchship.judge.machine.torch_probe import release
+from torchship.judge.target import Target
 
 
 @pytest.fixture
@@ -60,6 +65,28 @@ def test_where_no_version_is_for_both_none_is_printed(
     assert "other 1.0 requires setuptools>=83" in row.finding.fix.text
     blocks.print_blocks(report)
     assert "pip install" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("bound", "asked"), [("<3", "'solver<3,>=1.5'"), ("<1", ""), ("", "'solver>=1.5'")]
+)
+def test_what_others_require_bounds_the_package_of_a_missing_library(
+    env: LookedEnvironment, bound: str, asked: str
+) -> None:
+    """Where the judge's rule finds it, beside a torch that is not installed, too."""
+    folder = env.add("theirs", "import torch\n", "Requires-Dist: solver>=1.5")
+    library = shared_object(folder / "libsolver.so.1", soname="libsolver.so.1")
+    env.add_module(folder / "_C.so", needs=SYMBOL, libraries=(library,))
+    library.unlink()
+    env.list_objects("theirs")
+    env.add("other", "import torch\n", f"Requires-Dist: solver{bound}")
+    target = Target(pythons.ask(str(env.python)))
+    for torch in (None, release("2.13.0", (2, 13))):
+        runtime = probe_runtime(torch, gpu=False, target=target)
+        cause = judge_package_file(folder / "_C.so", runtime).cause
+        assert cause is not None and "its package requires solver>=1.5" in cause.why
+        assert cause.fix.command.partition("pip install ")[2] == asked
+        assert asked or "other 1.0 requires solver<1" in cause.fix.text
 
 
 def test_a_requirement_that_is_met_by_none_anyway_is_no_bound(env: LookedEnvironment) -> None:

@@ -37,12 +37,14 @@ def _asked(place: SickEnvironment) -> dict[str, object]:
     command = "python -m torchship.doctor --try-fix --json theirs || true"
     report = json.loads(place.type(command, PYTHONPATH=f"{REPO}:{packaging_alone()}"))
     (row,) = [row for row in report["notices"] if row["state"] == "fails"]
-    return {"mends": row["mends"], "command": row["cause"].get("command") or ""}
+    command = row["cause"].get("command") or ""
+    return {"mends": row["mends"], "tried": row["tried"], "command": command}
 
 
 def test_the_newest_older_release_that_mends_is_named(place: SickEnvironment) -> None:
     asked = _asked(place)
     assert asked["mends"] is True
+    assert asked["tried"] == ["metrics 1.4"]
     assert str(asked["command"]).endswith('"metrics==1.4"')
     assert place.installed_version("metrics") == "3.0"  # it was tried elsewhere
     place.type(str(asked["command"]))
@@ -59,7 +61,7 @@ def test_a_newer_release_of_the_package_that_fails_comes_first(place: SickEnviro
 def test_no_release_is_named_that_another_package_excludes(place: SickEnvironment) -> None:
     place.publish_wheel("other", "1.0", {"other.py": ""}, ["metrics>=2"])
     place.install("other")
-    assert _asked(place) == {"mends": None, "command": ""}
+    assert _asked(place) == {"mends": None, "tried": ["metrics 2.0"], "command": ""}
 
 
 @by_uv
@@ -80,7 +82,7 @@ def test_another_project_of_the_name_is_no_release_of_the_package(tmp_path: Path
     place.install("torch", "theirs", "metrics==3.0")
     for version in ("0.4", "2.0"):
         place.publish_wheel("theirs", version, {"theirs/__init__.py": "import json\n"})
-    assert _asked(place) == {"mends": None, "command": ""}
+    assert _asked(place) == {"mends": None, "tried": [], "command": ""}
 
 
 def test_without_a_trial_the_report_says_how_to_find_one(

@@ -53,7 +53,11 @@ def test_no_situation_came_out_otherwise_than_it_is_written_down() -> None:
 
 @pytest.mark.parametrize(
     ("when", "half", "count"),
-    [("new, as they came", 3, 20), ("drawn by a seed, as they came", 4, 30)],
+    [
+        ("new, as they came", 3, 20),
+        ("drawn by a seed, as they came", 4, 30),
+        ("of kinds in no draw, as they came", 5, 12),
+    ],
 )
 def test_those_that_were_drawn_later_were_measured_whole(when: str, half: int, count: int) -> None:
     names = {one["name"] for one in _findings() if one["when"].startswith(when)}

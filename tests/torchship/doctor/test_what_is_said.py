@@ -13,11 +13,13 @@ import pytest
 from environments import ABSENT, add_package, add_pip, make_environment
 from looked_environment import LookedEnvironment, diagnose, row_of
 from packaging_alone import packaging_alone
-from sick_environment import REPO, SickEnvironment, carries_out
+from sick_environment import REPO, UV, SickEnvironment, carries_out
 from test_doctor_look import doctor
 
 from torchship.doctor import command
 from torchship.doctor.environment.targets import UsageError
+from torchship.doctor.fixes.trying import Trial
+from torchship.doctor.looking.processes import Python
 from torchship.doctor.report import blocks
 from torchship.judge import fixes
 from torchship.judge.project import NOBODY
@@ -73,6 +75,26 @@ def test_why_a_fix_cannot_be_tried_is_what_the_installer_says(tmp_path: Path) ->
     assert "tried:   nothing, since pip cannot install it here" in said
 
 
+@pytest.mark.parametrize("installer", ["pip", "uv"])
+def test_an_index_that_was_not_reached_is_named(
+    installer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PIP_FIND_LINKS", "UV_FIND_LINKS", "UV_OFFLINE", "PIP_NO_INDEX"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_RETRIES", "1")  # without one, pip tells nothing of it
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    monkeypatch.setenv("PATH", f"{UV.parent}:/usr/bin:/bin")
+    index = "http://127.0.0.1:9/whl/cpu"  # a port on which nothing listens
+    start = f"{sys.executable} -m pip install"
+    if installer == "uv":
+        start = f"uv pip install --python {sys.executable}"
+    trial = Trial("json", Python(executable=sys.executable))
+    tried = trial.of_command(f"{start} --no-deps --index-url {index} 'theirs==1.*'")
+    assert tried.mends is None
+    assert f"{index} was not reached; a mirror of it" in tried.why_not
+    assert "a wheel of theirs==1.*, in the build cpu, that" in tried.why_not
+
+
 @pytest.mark.parametrize(
     ("source", "why"),
     [
@@ -106,6 +128,26 @@ def test_a_wrong_name_is_answered_with_near_ones_and_the_python(env: LookedEnvir
     said = str(raised.value)
     assert "Did you mean torchvision?" in said
     assert str(env.python) in said and "--python" in said
+
+
+@carries_out(fixes.Kind.INSTALL_RELEASE)
+def test_a_package_that_is_not_installed_gets_its_release_for_this_torch(tmp_path: Path) -> None:
+    place = SickEnvironment(tmp_path)
+    place.publish_torch("2.13.0+cpu")
+    for version in ("0.24.0", "0.28.0"):
+        place.publish_wheel("torchvision", version, {"torchvision/__init__.py": "import torch\n"})
+    place.install("torch")
+    ask = "python -m torchship.doctor torchvision 2>&1 >/dev/null || true"
+    said = place.type(ask, PYTHONPATH=f"{REPO}:{packaging_alone()}")
+    assert "torchvision is not installed for " in said
+    place.type(said.partition("for torch 2.13.0+cpu: ")[2])
+    assert place.installed_version("torchvision") == "0.28.0"
+
+
+def test_no_release_is_named_that_another_package_excludes(env: LookedEnvironment) -> None:
+    env.add("upper", "import torch\n", "Requires-Dist: torchvision<0.20", "Requires-Dist: torch")
+    with pytest.raises(UsageError, match="neither a file nor"):
+        diagnose(env, "torchvision")
 
 
 def test_how_the_python_was_found_is_said_of_a_name_that_is_not_there(

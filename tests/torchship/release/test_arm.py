@@ -205,17 +205,16 @@ def dry_run(tmp_path) -> DryRun:
     return run
 
 
+@pytest.mark.slow
 @crosses
-def test_another_checkout_in_the_current_folder_is_not_run(dry_run, tmp_path) -> None:
+def test_the_plan_of_a_cross_run(dry_run, tmp_path) -> None:
+    """The same steps as here, after one for the Python; the slow ones are left out.
+
+    Another checkout in the current folder is not run.
+    """
     (tmp_path / "torchship").mkdir()
     (tmp_path / "torchship" / "__init__.py").write_text("raise SystemExit('another checkout')")
-    assert CELL in dry_run(CELL, folder=tmp_path)
-
-
-@crosses
-def test_the_plan_of_a_cross_run(dry_run) -> None:
-    """The same steps as here, after one for the Python; the slow ones are left out."""
-    cross = dry_run(CELL, "stable210-cu13-aarch64")
+    cross = dry_run(CELL, "stable210-cu13-aarch64", folder=tmp_path)
     native = dry_run("stable210-cpu")
     steps = {line.split()[0] for line in cross.splitlines() if "for stable210" in line}
     kinds = ("venv", "wheel", "conda", "conda-test", "prefix")

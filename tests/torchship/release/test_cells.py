@@ -220,3 +220,13 @@ def test_a_torch_of_the_other_abi_at_hand_is_built_against(matrix, settings) -> 
     assert env in tasks["glue/aten24-abi1"].needs
     for other in (torch("2.5.1", abi=1), torch("2.4.1", abi=0), torch("2.4.0a0+git1", abi=1)):
         assert obstacle(target, replace(HOST, torch=other), settings) is not None
+
+
+def test_glue_with_cuda_code_of_aten_needs_a_torch_for_that_cuda(matrix, settings) -> None:
+    target = cell(matrix, "aten24-abi1-cu12")
+    own_code = replace(target, cuda=target.cuda.model_copy(update={"code_in": "glue"}))
+    for_cpu = replace(HOST, torch=torch("2.4.1", abi=1))
+    assert obstacle(target, for_cpu, settings) is None
+    reason = obstacle(own_code, for_cpu, settings)
+    assert reason is not None and "torch for CUDA 12" in reason and "for the CPU" in reason
+    assert obstacle(own_code, replace(HOST, torch=torch("2.4.1", "12.4", 1)), settings) is None

@@ -63,9 +63,7 @@ def all_is_well(folder: Path) -> bool:
     "moment",
     [
         "begin a0",
-        "begin b3",
-        pytest.param("end a1", marks=pytest.mark.slow),
-        pytest.param("begin b0", marks=pytest.mark.slow),
+        *(pytest.param(m, marks=pytest.mark.slow) for m in ("end a1", "begin b0", "begin b3")),
     ],
 )
 def test_a_killed_run_is_taken_up_where_it_was(moment, tmp_path) -> None:

@@ -45,7 +45,7 @@ def plan_of(matrix, host=HOST):
     return cells, fill(Plan(settings, host, cells))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def tasks(matrix):
     return plan_of(matrix)[1].tasks
 

@@ -114,6 +114,7 @@ def test_what_is_installed_passes(smoke, tmp_path) -> None:
     assert json.loads((tmp_path / "facts.json").read_text())["failed"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("allowed", "code"), [("TOLERANCES", 0), ("dict.fromkeys(TOLERANCES, -1)", 1)]
 )

@@ -139,6 +139,15 @@ def test_what_the_environment_gets_is_locked_by_hashes(project, made) -> None:
     assert all("install --quiet --require-hashes -r /" in line for line in installs)
 
 
+def test_no_package_is_advised_whose_name_nobody_holds_yet(project, made) -> None:
+    modules = {"PYTHONPATH": str(made.parent), "MADE": str(made), "PAUSE": "0"}
+    process = start(project, STUB="#!/bin/sh\nexit 1\n", **modules)
+    assert process.returncode == 2
+    assert "pip install" not in process.stderr
+    match = re.search(r"beside torchship what (/\S+) lists$", process.stderr)
+    assert match and Path(match[1]).is_file(), process.stderr
+
+
 def test_of_two_first_starts_one_makes_the_environment_and_one_waits(project, made) -> None:
     modules = {"PYTHONPATH": str(made.parent), "MADE": str(made), "PAUSE": "2"}
     env = environment(project, STUB=STUB, **modules)

@@ -240,6 +240,7 @@ def make_tool(tool: Tool, settings, log) -> dict[str, Path]:
     return made
 
 
+@pytest.mark.slow  # it is packed twice
 def test_the_doctor_is_the_same_bytes_each_time_and_has_its_tables(
     own_settings, log, tmp_path
 ) -> None:

@@ -22,12 +22,14 @@ from small_wheels import EPOCH, TAG, make_wheel
 from torchship.judge.reading.binary import read_binary
 from torchship.release import ReleaseError
 from torchship.release.paths import replace_wheel
+from torchship.release.run.tasks import Context
 from torchship.release.steps.pack import distributions as pack_steps
 from torchship.release.steps.pack.distributions import (
     check_binaries,
     make_fat_wheel,
     partial_version,
     repack,
+    run_build,
     true_tag,
     write_index,
 )
@@ -271,3 +273,17 @@ def test_pip_refuses_what_the_index_did_not_mean(tmp_path) -> None:
     env["PIP_CONFIG_FILE"] = os.devnull
     process = subprocess.run(command, capture_output=True, text=True, env=env)
     assert process.returncode and "HASHES" in process.stderr.upper()
+
+
+def test_what_a_project_wants_for_its_build_beside_torchship_stops_no_release(
+    log, own_settings, tmp_path
+) -> None:
+    """The tool's environment has torchship's needs alone, and only the backend knows its own."""
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["setuptools>=77", "not-here"]\n'
+        'build-backend = "setuptools.build_meta"\n[project]\nname = "op"\nversion = "1"\n'
+    )
+    run_build(Context(log, own_settings), "--sdist", source, tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["op-1.tar.gz"]

@@ -94,7 +94,7 @@ def main(runtime: Runtime, *, as_json: bool) -> int:
     if failed:
         ending = "the build would fail"
     elif any(finding.status == NOTE for finding in findings):
-        ending = "only what a note says may break a build"
+        ending = "no fault was found; what a note says breaks some builds and not others"
     print(f"\n{ending}")
     return int(failed)
 

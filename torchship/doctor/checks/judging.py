@@ -7,11 +7,12 @@ from pathlib import Path
 from ...judge.budget import Budget, BudgetSpentError
 from ...judge.machine import mounts
 from ...judge.reading.binary import read_binary, unread
-from ...judge.records import BinaryRecord, Runtime, Verdict
+from ...judge.records import BinaryRecord, Runtime, Unmet, Verdict
 from ...judge.verdict.gathering import gather
 from ...judge.verdict.judgement import cannot_be_told
 from ...judge.verdict.judgement import judge as judge
 from ..environment import owner, requirements, siblings
+from ..fixes.mending import install
 from . import torch_loading
 
 
@@ -52,13 +53,14 @@ def _judge_with_libraries(binary: BinaryRecord, runtime: Runtime) -> Verdict:
     Raises BudgetSpentError."""
     verdict, libraries = _judge_alone(binary, runtime, None)
     for path in libraries:
-        if not verdict.accepted:
+        if verdict.rejection is not None:
             break
         library = read_binary(path, budget=runtime.target.budget)
         below, _ = _judge_alone(library, runtime, binary.path)
-        if below.cause is not None:
-            why = f"{below.binary.file}, which it needs: {below.cause.why}"
-            verdict = Verdict(verdict.binary, (*verdict.findings, below.cause._replace(why=why)))
+        cause = below.cause if verdict.accepted else below.rejection
+        if cause is not None:
+            why = f"{below.binary.file}, which it needs: {cause.why}"
+            verdict = Verdict(verdict.binary, (*verdict.findings, cause._replace(why=why)))
     return verdict
 
 
@@ -73,11 +75,13 @@ def _judge_alone(
     if not runtime.is_ours(binary):
         binary = _with_package(binary, runtime)
     gathered = gather(binary, runtime, opened=opened)
-    facts = gathered.runtime
-    key = str(binary.path)
-    if key in facts.openings and not runtime.is_ours(binary) and gathered.missing_libraries:
+    if gathered.missing_libraries and not runtime.is_ours(binary):
         binary = requirements.look_around(binary, gathered.missing_libraries, runtime)
-    return judge(binary, facts), gathered.package_libraries
+        unmet = requirements.not_installed(binary, runtime)
+        binary = binary._replace(
+            unmet=tuple(Unmet(text=text, fix=install(runtime, text)) for text in unmet)
+        )
+    return judge(binary, gathered.runtime), gathered.package_libraries
 
 
 def _with_package(binary: BinaryRecord, runtime: Runtime) -> BinaryRecord:

@@ -34,7 +34,11 @@ def search_path() -> list[str]:
             position = entries.index(sites[0]) if sites else len(entries)
             entries[position:position] = added
     variable = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    entries = [str(Path.cwd() / entry) for entry in variable if entry] + entries
+    # The working folder may be gone; it does not matter to whole paths.
+    whole = [
+        entry if entry.startswith("/") else str(Path.cwd() / entry) for entry in variable if entry
+    ]
+    entries = whole + entries
     unique: list[str] = []
     for entry in entries:
         if entry and entry not in unique:

@@ -24,13 +24,13 @@ _OPENS = (b"CDLL(", b"load_library(", b"LoadLibrary(", b"dlopen(")
 
 
 def look_around(binary: BinaryRecord, missing: Iterable[str], runtime: Runtime) -> BinaryRecord:
-    """The binary with the requirements of its package that are not met and, of the libraries
-    that the linker does not find, those in another wheel. Raises BudgetSpentError."""
+    """The binary with those of the libraries that the linker does not find that are in another
+    wheel. Raises BudgetSpentError."""
     place = metadata_of(runtime.target, binary.path) if binary.owner is not None else None
     if place is None:
         return binary
     sites = _sites(runtime)
-    unmet, required = _follow(place, runtime)
+    required = _required(place, runtime)
     sources: list[bytes] | None = None
     neighbours = []
     for library in missing:
@@ -52,28 +52,34 @@ def look_around(binary: BinaryRecord, missing: Iterable[str], runtime: Runtime) 
                     is_opened=is_opened,
                 )
             )
-    return binary._replace(unmet=unmet, neighbours=tuple(neighbours))
+    return binary._replace(neighbours=tuple(neighbours))
 
 
-def _follow(place: Path, runtime: Runtime) -> tuple[tuple[str, ...], frozenset[Path]]:
-    """The requirements of a distribution that are not met, and the metadata of what it
-    requires, directly or not. Raises BudgetSpentError."""
+def not_installed(binary: BinaryRecord, runtime: Runtime) -> list[str]:
+    """What the package of a binary requires and is not installed. Raises BudgetSpentError."""
+    place = metadata_of(runtime.target, binary.path) if binary.owner is not None else None
+    if place is None:
+        return []
+    here = installed(runtime.target, _sites(runtime))
+    needs = (need for need in requirements_here(place, runtime) if need.name not in here)
+    return [*dict.fromkeys(need.text for need in needs)]
+
+
+def _required(place: Path, runtime: Runtime) -> frozenset[Path]:
+    """The metadata of what a distribution requires, directly or not. Raises BudgetSpentError."""
     here = installed(runtime.target, _sites(runtime))
     required: dict[Path, None] = {}
-    unmet: dict[str, None] = {}
     queue = [(place, 0)]
     for info, depth in queue:  # the loop appends to the queue
         runtime.target.budget.spend()
         for need in requirements_here(info, runtime):
             below = here.get(need.name)
-            if below is None and depth == 0:
-                unmet[need.text] = None
             if below is None or below.place in required:
                 continue
             required[below.place] = None
             if depth < _DEPTH:
                 queue.append((below.place, depth + 1))
-    return tuple(unmet), frozenset(required)
+    return frozenset(required)
 
 
 def _sites(runtime: Runtime) -> list[Path]:

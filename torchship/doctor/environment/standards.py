@@ -179,6 +179,11 @@ class Need:
         self.text = f"{self._start}{self.specifier}{source}"
         self._marker = parsed.marker
 
+    @property
+    def condition(self) -> str:
+        """Its marker, such as `extra == "io"`; "" for one that always holds."""
+        return str(self._marker or "")
+
     def within(self, specifier: str) -> str:
         """The requirement as pip takes it, with this specifier instead of its own."""
         return self._start + specifier

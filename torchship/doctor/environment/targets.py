@@ -27,6 +27,14 @@ class UsageError(ValueError):
     """The user named a file, package or torch that cannot be found, read or judged."""
 
 
+class NotHereError(UsageError):
+    """The user named what is nothing in this environment."""
+
+    def __init__(self, name: str, words: str) -> None:
+        super().__init__(words)
+        self.name = name
+
+
 def wheels_among(names: Sequence[str]) -> list[str]:
     """The names that are wheels. Raises UsageError if only some are."""
     wheels = [name for name in names if name.endswith(".whl")]
@@ -146,7 +154,7 @@ def _named_files(target: Target, name: str, owned: list[list[Path]]) -> list[Pat
     if place is not None:
         return shared_objects(place)
     if not is_module(target, name) and leftover(target, name) is None:
-        raise UsageError(_not_here(target, name))
+        raise NotHereError(name, _not_here(target, name))
     return files
 
 

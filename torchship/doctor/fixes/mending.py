@@ -123,13 +123,15 @@ def fit_package(package: Distribution, runtime: Runtime) -> Fix:
 
 def install_package(name: str, runtime: Runtime) -> str:
     """The command that installs a package that is not here, in a release for this torch; "" if none
-    is known for it."""
+    is known for it, or if others require another one."""
     release = _paired_release(name, runtime)
-    if not release:
+    exactly = f"=={fixes.any_patch_of(release)}"
+    asked = (specifier for _, specifier in catalog_of(runtime).specifiers_on(name))
+    if not release or combine([exactly, *asked]) is None:
         return ""
     if runtime.environment.kind == "conda":
         return Conda(runtime.environment).install(f'"{name}={release}"')
-    exact = f'"{name}=={fixes.any_patch_of(release)}"'
+    exact = f'"{name}{exactly}"'
     return Pip(runtime.environment).install(fixes.index_of_pair(name, runtime), exact)
 
 

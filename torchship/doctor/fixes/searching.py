@@ -18,23 +18,23 @@ _MOST_TRIES = 8
 
 
 class Found(Record, kw_only=True):
-    """What was tried."""
+    """What came of a search."""
 
     fix: Fix | None  #: that was seen to mend; None if none did
-    tries: int
+    tried: tuple[str, ...]  #: the releases, such as `einops 0.8.2`; the last one is that of `fix`
 
 
 def find_release(fix: Fix, trial: Trial, catalog: Catalog, runtime: Runtime) -> Found:
     """Try releases of the distributions that a fix names, in the order of its names: the newest
     of each, and then older ones."""
     if runtime.environment.kind == "conda":
-        return Found(fix=None, tries=0)
+        return Found(fix=None, tried=())
     search = _Search(trial, catalog, runtime)
     for name in fix.releases_of:
         search.newest(name)
     for name in fix.releases_of:
         search.older(name)
-    return Found(fix=search.fix, tries=search.tries)
+    return Found(fix=search.fix, tried=tuple(search.tried))
 
 
 class _Search:
@@ -46,7 +46,8 @@ class _Search:
         #: The installer shall leave torch as it is.
         self._torch = f'"torch=={torch.version.partition("+")[0]}"' if torch else ""
         self.fix: Fix | None = None
-        self.tries = 0
+        self.tried: list[str] = []
+        self._offers = 0
 
     def newest(self, name: str) -> None:
         """Try the newest release, if it is newer than what is here."""
@@ -68,17 +69,20 @@ class _Search:
 
     def _try(self, name: str, bound: str) -> Release | None:
         """Try the release that the installer takes within a bound, and return it."""
-        if self.fix is not None or self.tries >= _MOST_TRIES:
+        if self.fix is not None or self._offers >= _MOST_TRIES:
             return None
         asked = self._pip.install(f'"{name}{bound}"', self._torch)
         releases = self._trial.releases_of(asked) or ()
         release = next((one for one in releases if one.name == normal(name)), None)
         if release is None:
             return None
-        self.tries += 1
+        self._offers += 1
         if self._is_excluded(release) or self._is_of_another_project(release):
             return release
-        if self._trial.works_beside(asked, releases):
+        works = self._trial.works_beside(asked, releases)
+        if works is not None:
+            self.tried.append(f"{release.name} {release.version}")
+        if works:
             command = self._pip.install(f'"{name}=={release.version}"')
             self.fix = fixes.command_alone(fixes.Kind.INSTALL_RELEASE, command)
         return release

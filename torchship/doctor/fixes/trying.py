@@ -11,10 +11,11 @@ import subprocess
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from tempfile import TemporaryDirectory
 
 from ...judge.project import Record
-from ...judge.text import printable
+from ...judge.text import list_names, printable
 from ..environment.standards import normal
 from ..looking import progress
 from ..looking.look import Subject, look
@@ -28,6 +29,11 @@ _DROPPED = {"--force-reinstall", "--upgrade", "-U", "--ignore-installed"}
 #: Options that are followed by a value.
 _WITH_VALUE = {"--python", "--index-url", "--no-binary"}
 _OF_UV = re.compile(r"^ *\+ (\S+?)==(\S+)", re.MULTILINE)
+#: What pip, uv and their libraries say of a server to which there was no connection.
+_NO_CONNECTION = re.compile(
+    r"NewConnectionError|NameResolutionError|Max retries exceeded|TimeoutError|ProxyError"
+    r"|SSLError|Connection refused|error sending request|dns error|[Tt]imed out"
+)
 
 
 class Release(Record, kw_only=True):
@@ -42,6 +48,7 @@ class Tried(Record, kw_only=True):
     """What came of a command."""
 
     mends: bool | None = None  #: whether the import works with what it installs; None: not tried
+    releases: tuple[str, ...] = ()  #: of what it names, such as `einops 0.8.2`
     why_not: str = ""  #: why it was not tried
 
 
@@ -52,7 +59,8 @@ class Trial:
         self._module = module
         self._python = python
         self._until = time.monotonic() + seconds
-        self._failure = "the module was not found"  #: of the installer, as `pip: what it said`
+        self._failure = "the module was not found"  #: why there was no trial
+        self._releases: tuple[str, ...] = ()  #: of the last trial
 
     def of_command(self, command: str) -> Tried:
         """Whether the import works with what a command installs."""
@@ -72,9 +80,8 @@ class Trial:
 
     def _told(self, mends: bool | None) -> Tried:
         if mends is not None:
-            return Tried(mends=mends)
-        installer, _, said = self._failure.partition(": ")
-        return Tried(why_not=f"{installer} cannot install it here: {said}" if said else installer)
+            return Tried(mends=mends, releases=self._releases)
+        return Tried(why_not=self._failure)
 
     def releases_of(self, command: str) -> tuple[Release, ...] | None:
         """What a command of pip or uv would install here; None if it cannot."""
@@ -104,6 +111,7 @@ class Trial:
             kept = [word for word in words if word not in _DROPPED]
             if self._run([*kept, "--target", folder]) is None:
                 return None
+            self._releases = tuple(_releases_in(folder, words))
             environ = {**os.environ, "PYTHONPATH": _first_on_path(folder)}
             python = self._python._replace(environ=environ)
             seen = look([Subject(module=self._module)], python).packages.get(self._module)
@@ -116,7 +124,7 @@ class Trial:
         name = "pip" if words[1:2] == ["-m"] else "uv"
         left = self._until - time.monotonic()
         if left <= 0:
-            self._failure = f"{name}: the time for trying is over"
+            self._failure = "the time for trying is over"
             return None
         try:
             process = subprocess.run(
@@ -129,13 +137,15 @@ class Trial:
                 errors="replace",
             )
         except OSError as error:
-            self._failure = f"{name}: {error}"
+            self._failure = f"{name} cannot install it here: {error}"
         except subprocess.TimeoutExpired:
-            self._failure = f"{name}: it does not end"
+            self._failure = f"{name} cannot install it here: it does not end"
         else:
             if process.returncode == 0:
                 return process
-            self._failure = f"{name}: {_last_word(process.stderr)}"
+            told = f"{process.stdout}\n{process.stderr}"
+            said = f"{name} cannot install it here: {_last_word(process.stderr)}"
+            self._failure = _not_reached(words) if _NO_CONNECTION.search(told) else said
         return None
 
 
@@ -144,6 +154,30 @@ def _last_word(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"(?i)error|\u00d7", line)]
     return printable(next(reversed(errors or lines), "it fails")).removesuffix(".")[:200]
+
+
+def _not_reached(words: Sequence[str]) -> str:
+    """That the index of a command was not reached, and what does without it."""
+    index = next((after for before, after in pairwise(words) if before == "--index-url"), "")
+    options = [*options_of(words)]
+    wanted = next((word for word in words if word not in options), "the package")
+    of_build = index.rstrip("/").rpartition("/")[2] if index else ""
+    build = f", in the build {of_build}," if of_build else ""
+    return printable(
+        f"{index or 'the index of packages'} was not reached; a mirror of it will do, or a wheel "
+        f"of {wanted}{build} that was fetched on another machine"
+    )
+
+
+def _releases_in(folder: str, words: Sequence[str]) -> Iterator[str]:
+    """What an installer put into a folder of what the words of its command name; of a file or a
+    folder, all."""
+    asked = {_name_of(word) for word in words}
+    is_named = not any(map(_is_path, words[1:]))
+    for entry in sorted(list_names(folder)):
+        name, _, version = entry.removesuffix(".dist-info").partition("-")
+        if entry.endswith(".dist-info") and (normal(name) in asked or not is_named):
+            yield printable(f"{normal(name)} {version}")
 
 
 def _too_large(name: str) -> str:

@@ -18,7 +18,19 @@ from typing import Literal
 from ...judge.project import Record
 from . import linker_log
 from .processes import Ended, Program, Python, run
-from .seen import DIED, HIDDEN, RAISED, WORKED, End, Found, Looked, Seen, seen_at_end, signal_of
+from .seen import (
+    DIED,
+    ENDED,
+    HIDDEN,
+    RAISED,
+    WORKED,
+    End,
+    Found,
+    Looked,
+    Seen,
+    seen_at_end,
+    signal_of,
+)
 from .tracebacks import with_printed_error
 
 #: A module of Python, a library that registers operators with torch, or any other library.
@@ -244,7 +256,7 @@ def _is_sure(seen: Seen | None) -> bool:
 
 
 def _is_of_linker(seen: Seen) -> bool:
-    if seen.outcome == DIED or seen.words_of_linker:
+    if seen.outcome in (DIED, ENDED):
         return True
     if seen.works:  # after torch, whatever it was before
         return False

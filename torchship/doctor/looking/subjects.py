@@ -114,9 +114,10 @@ def modules_of(
     if not public:
         public = [top for top in found if not top.startswith("_")]
     # Those of an editable lie elsewhere, and not each tool that makes one says their names.
-    if not tops and (
+    is_elsewhere = all(top.startswith("_") for top in tops) and (
         origin_of(target, package.place).is_editable or is_only_unpacked(target, package.place)
-    ):
+    )
+    if is_elsewhere:
         tops = [name]
     return public[:_MOST_MODULES] or [top for top in tops if top.lower() == name]
 

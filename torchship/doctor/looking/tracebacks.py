@@ -18,6 +18,8 @@ _ERROR = re.compile(
     r"^\s*(?P<type>(?:[A-Za-z_]\w{0,100}\.){0,9}[A-Z]\w{0,100}(?:Error|Exception|Exit))"
     r": ?(?P<text>.*)$"
 )
+#: Not all are called an error; behind frames, a name with its module is one all the same.
+_RAISED = re.compile(r"^(?P<type>(?:[A-Za-z_]\w{0,100}\.){1,9}[A-Z]\w{0,100}): (?P<text>.*)$")
 _MOST_ERRORS = 10
 
 
@@ -32,7 +34,7 @@ def errors_in(lines: Sequence[str]) -> tuple[SeenError, ...]:
                 SeenFrame(file=match["file"], line=int(match["line"]), function=match["in"] or "")
             )
             continue
-        error = _ERROR.match(line)
+        error = _ERROR.match(line) or (_RAISED.match(line) if frames else None)
         if error:
             errors.insert(0, _error(error["type"], error["text"], frames))
             frames = []

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from ...judge.records import Finding
 from . import (
     backend,
+    beside_path,
+    build_tools_gone,
     building,
     closed_cache,
     crash,
@@ -26,9 +28,12 @@ from . import (
     leftover,
     limits,
     linking,
+    loaded_early,
+    metadata_gone,
     missing_module,
     missing_name,
     moved,
+    nameless_user,
     namespace,
     no_file,
     not_known,
@@ -39,13 +44,17 @@ from . import (
     other_torch,
     out_of_time,
     placeholder,
+    refused_variable,
     registered_twice,
+    sanitizer,
     shared_folder,
     stale_file,
     stripped,
     unmet,
     unpacked,
     unreadable,
+    user_site,
+    warned,
     zipped,
 )
 from .case import Case
@@ -66,6 +75,11 @@ REASONS: tuple[Reason, ...] = (
     stripped.docstrings_are_left_out,
     zipped.object_lies_in_an_archive,
     limits.limit_is_reached,
+    sanitizer.sanitizer_is_not_first,
+    build_tools_gone.build_tools_are_gone,
+    warned.warning_is_an_error,
+    nameless_user.user_has_no_name,
+    refused_variable.variable_is_refused,
     backend.backend_fails,
     closed_cache.cache_is_closed,
     building.tool_is_not_found,
@@ -78,10 +92,15 @@ REASONS: tuple[Reason, ...] = (
     linking.torch_is_for_another_python,
     linking.linker_refuses,
     namespace.part_is_left_out,
+    beside_path.module_lies_beside_the_path,
+    user_site.module_is_the_user_s,
     leftover.folder_is_left_over,
+    loaded_early.module_was_loaded_early,
+    metadata_gone.metadata_are_not_there,
     missing_module.module_is_missing,
     missing_name.name_is_missing,
     missing_module.package_asks_for_others,
+    unmet.installed_ones_are_refused,
     unmet.words_name_a_requirement,
     other_arguments.arguments_do_not_fit,
     other_cuda.package_compares_cuda,
@@ -98,5 +117,5 @@ def explain(case: Case) -> Finding:
     for reason in REASONS:
         finding = reason(case)
         if finding is not None:
-            return finding
+            return older_copy.with_copy_that_fits(finding, case)
     return not_known.reason_is_not_known(case)

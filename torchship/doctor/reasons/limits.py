@@ -21,6 +21,7 @@ class _Limit(Record):
     unit: int  #: of `ulimit`, in those of the system
     what: str  #: with its amount
     words: re.Pattern[str]
+    signal: str = ""  #: of which a process dies that runs into it
 
 
 _LIMITS = (
@@ -41,6 +42,32 @@ _LIMITS = (
         what="{} open files",
         words=re.compile(r"Too many open files|\[Errno 24\]"),
     ),
+    _Limit(
+        resource=resource.RLIMIT_CPU,
+        option="-t",
+        unit=1,
+        what="{} s of processor time for a process",
+        words=re.compile(r"CPU time limit exceeded"),
+        signal="SIGXCPU",
+    ),
+    _Limit(
+        resource=resource.RLIMIT_FSIZE,
+        option="-f",
+        unit=1024,
+        what="{} kB in a file",
+        words=re.compile(r"File size limit exceeded|File too large|\[Errno 27\]"),
+        signal="SIGXFSZ",
+    ),
+    _Limit(
+        resource=resource.RLIMIT_NPROC,
+        option="-u",
+        unit=1,
+        what="{} processes and threads of a user",
+        words=re.compile(
+            r"can't start new thread|Thread creation failed|Resource temporarily unavailable"
+            r"|\[Errno 11\]"
+        ),
+    ),
 )
 
 
@@ -53,6 +80,8 @@ def limit_is_reached(case: Case) -> Finding | None:
     for limit in _LIMITS:
         soft, hard = resource.getrlimit(limit.resource)
         line = next((line for line in lines if limit.words.search(line)), None)
+        if limit.signal and case.seen.signal == limit.signal:
+            line = case.seen.last_line
         if line is None or soft == resource.RLIM_INFINITY:
             continue
         here = limit.what.format(soft // limit.unit)

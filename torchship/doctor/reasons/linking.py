@@ -30,6 +30,11 @@ _BUILT_OTHERWISE = (codes.OTHER_TORCH, codes.OTHER_CXX_ABI, codes.TORCH_LACKS_SY
 _OF_NVIDIA = re.compile(r"lib(cu|nv|nccl)\w*\.so")
 _NO_LIBRARY = re.compile(r"(\S{1,300}?): cannot open shared object file: No such file")
 _NO_SYMBOL = re.compile(r"(\S{1,1000}?): undefined symbol: ([\w$.@]{1,1000})")
+#: A symbol with this version is no part of what glibc promises.
+_OF_ONE_GLIBC = re.compile(
+    r"(/[^\s:]{1,1000}): (?:undefined symbol: \S{1,1000}, version GLIBC_PRIVATE"
+    r"|version [`']GLIBC_PRIVATE' not found)"
+)
 _NO_VERSION = re.compile(r"(\S{1,1000}?): version [`'](\S{1,200})' not found")
 _BLAMED = re.compile(r"(/[^:'\"]{1,1000}\.so[\w.]*)")
 _OF_LINKER = re.compile(
@@ -75,7 +80,8 @@ def linker_refuses(case: Case) -> Finding | None:
         if wheels is not None and wheels.fix.kind == fixes.Kind.INSTALL_REQUIREMENT:
             return wheels  # it was seen that this one is not there
         return _by_torch(case, text) or wheels or _by_text(case, text)
-    by_torch = _by_torch(case, text) or _other_library_first(case, text)
+    by_torch = _by_torch(case, text) or _of_two_glibcs(case, text)
+    by_torch = by_torch or _other_library_first(case, text)
     return by_torch or _by_objects(case, text) or _by_text(case, text)
 
 
@@ -179,6 +185,29 @@ def _other_library_first(case: Case, text: str) -> Finding | None:
                 fix=fixes.set_variable(_VARIABLE, f'"{right.parent}:${_VARIABLE}"'),
             )
     return None
+
+
+def _of_two_glibcs(case: Case, text: str) -> Finding | None:
+    """What only libraries of one and the same glibc ask of each other."""
+    match = _OF_ONE_GLIBC.search(text)
+    if match is None:
+        return None
+    library = Path(match[1])
+    log = case.seen.log
+    libc = log.found.get("libc.so.6", "") if log is not None else ""
+    needing = log.needed_by.get(library.name, "") if log is not None else ""
+    by = f", which {Path(needing).name} brings in," if needing else ""
+    return case.finding(
+        codes.LIBRARY_VERSION,
+        f"{library}{by} is of another glibc than the one of this process"
+        + (f" ({libc})" if libc else ""),
+        observed=text,
+        needed="libraries of one glibc",
+        fix=fixes.in_words(
+            f"keep {printable(str(library.parent))} out of the RPATH of what needs it and out of "
+            "LD_LIBRARY_PATH, or use the Python that belongs to it"
+        ),
+    )
 
 
 def _lacks(case: Case, log: LinkerLog, text: str) -> Iterator[_Lack]:

@@ -203,8 +203,9 @@ def _describe(symbol: str, torch: TorchInstall | None) -> str:
     sentence = f"{printable(symbol[:_MAX_SHOWN])} is {name}" if name else printable(symbol)
     minors = symbol_range(symbol)
     if minors is not None:
-        known = f"torch {dotted(min(LAYOUTS))} to {dotted(max(LAYOUTS))}"
-        sentence += f"; of {known}, {_describe_range(*minors)} have it"
+        have = "has" if minors[0] == minors[1] else "have"
+        known = f"looked at: torch {dotted(min(LAYOUTS))} to {dotted(max(LAYOUTS))}"
+        sentence += f"; torch {_describe_range(*minors)} {have} it ({known})"
     if torch is not None and torch.root != NOWHERE and is_symbol_of_torch(symbol.encode()):
         here = "has it" if _defines(torch, symbol) else "does not have it"
         sentence += f"; torch {torch.version} {here}"

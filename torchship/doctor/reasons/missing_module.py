@@ -214,6 +214,9 @@ def _not_installed(case: Case, asking: Distribution | None, module: str) -> Find
             needed=requirement.text,
             fix=meet(requirement, case.runtime),
         )
+    optional = _left_out(case, asking or case.subject, top)
+    if optional is not None:
+        return optional
     owner = case.catalog.named(_DISTRIBUTION_OF.get(top, ""))
     if owner is not None:
         files = case.catalog.files(owner)
@@ -279,6 +282,23 @@ def _requirement_of(case: Case, package: Distribution | None, top: str) -> Requi
     names = {normal(top), normal(_DISTRIBUTION_OF.get(top, top))}
     found = (one for one in case.catalog.requirements(package) if one.name in names)
     return next((one for one in found if one.installed is None), None)
+
+
+def _left_out(case: Case, package: Distribution | None, top: str) -> Finding | None:
+    """What a package requires with an extra, or on another Python, and imports all the same."""
+    names = {normal(top), normal(_DISTRIBUTION_OF.get(top, top))}
+    for need in map(parse_need, package.core.needs if package is not None else ()):
+        if package is None or need is None or need.name not in names or not need.condition:
+            continue
+        return case.finding(
+            codes.REQUIREMENT_NOT_MET,
+            f"{package.name} {package.version} imports {top}, and requires it only where "
+            f"{need.condition}; it is not installed",
+            observed="not installed",
+            needed=need.text,
+            fix=install(case.runtime, need.text),
+        )
+    return None
 
 
 def other_release(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 from ...judge import fixes
-from ...judge.records import Finding
+from ...judge.records import Finding, dotted
 from ...judge.words import codes
+from ..environment.installed import Distribution
+from ..environment.metadata import origin_of
 from ..environment.standards import normal
 from ..fixes.mending import install
 from ..looking.seen import SeenError
@@ -25,6 +28,8 @@ _NUMPY_ABI = re.compile(
 )
 
 
+#: `cannot import name 'x' from 'y' (/folder/y.py)`.
+_OF_FILE = re.compile(r"from '[\w.]{1,300}' \((/[^()]{1,1000})\)")
 _REMOVED = re.compile(r"removed in the (\w{1,50}) (\d+(?:\.\d+)+) release")
 
 
@@ -45,8 +50,8 @@ def name_is_missing(case: Case) -> Finding | None:
         if case.seen.what == "torch" and module.startswith("torch._C"):
             return _of_two_releases(case, module, name)
         owner = case.catalog.of_module(module)
-        if owner is None:
-            continue
+        if owner is None or _is_of_elsewhere(case, error, owner):
+            return None if owner else _of_library(case, module, name)
         asking = case.raiser
         if asking is not None and normal(asking.name) == normal(owner.name):
             finding = of_itself(case, owner, f"{module}.{name}") if _is_native(name) else None
@@ -55,6 +60,34 @@ def name_is_missing(case: Case) -> Finding | None:
             continue
         return other_release(case, asking, owner, f"has no {module}.{name}")
     return None
+
+
+def _is_of_elsewhere(case: Case, error: SeenError, owner: Distribution) -> bool:
+    """Whether the error names a file that is not where the distribution has its own."""
+    match = _OF_FILE.search(error.message)
+    if match is None or origin_of(case.runtime.target, owner.place).is_editable:
+        return False
+    return not os.path.realpath(match[1]).startswith(os.path.realpath(owner.site))
+
+
+def _of_library(case: Case, module: str, name: str) -> Finding | None:
+    """The standard library of another Python has the name."""
+    package = case.raiser
+    if package is None:
+        return None
+    version = dotted(case.runtime.python[:2])
+    return case.finding(
+        codes.PACKAGE_OF_ANOTHER_PYTHON,
+        f"{package.name} {package.version} was written for another Python: {module} of Python "
+        f"{version} has no {name}",
+        observed=f"Python {version}",
+        needed=f"a Python whose {module} has {name}",
+        fix=fixes.other_release(
+            f"install a release of {package.name} for Python {version}, or use the Python that it "
+            "is for",
+            package.name,
+        ),
+    )
 
 
 def _name_is_refused(case: Case, error: SeenError) -> Finding | None:

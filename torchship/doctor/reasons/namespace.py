@@ -40,17 +40,27 @@ def part_is_left_out(case: Case) -> Finding | None:
             f"{who} for Python, without {place.parent}, where {match['part']} lies",
             observed=str(making or before),
             needed=f"a package {top} of all its parts",
-            fix=_fix(making, top),
+            fix=_fix(case, making, top, place),
         )
     return None
 
 
 def _places(case: Case, package: str, part: str) -> Iterator[Path]:
     """Where the path has a part of a package."""
-    for entry in map(Path, filter(None, case.path)):
+    for entry in _entries(case):
         folder = entry.joinpath(*package.split("."))
         if module_in(folder, part):
             yield folder / part
+
+
+def _entries(case: Case) -> Iterator[Path]:
+    """The path, with the folder that a script or the program puts before it."""
+    scripts = (error.frames[0].file for error in case.errors if error.frames)
+    script = next((Path(file) for file in scripts if not case.catalog.of_file(file)), None)
+    yield from dict.fromkeys(
+        [script.parent if script and is_file(script) else case.folder]
+        + [Path(entry) for entry in case.path if entry]
+    )
 
 
 def _making(case: Case, top: str) -> Iterator[Path]:
@@ -68,13 +78,18 @@ def _making(case: Case, top: str) -> Iterator[Path]:
 
 def _package_before(case: Case, top: str, place: Path) -> Path | None:
     """The package with code of its own that Python takes, if the part is not in it."""
-    for entry in map(Path, filter(None, case.path)):
+    for entry in _entries(case):
         if is_file(entry / top / "__init__.py"):
             return entry / top if entry / top not in place.parents else None
     return None
 
 
-def _fix(making: Path | None, top: str) -> Fix:
+def _fix(case: Case, making: Path | None, top: str, place: Path) -> Fix:
     if making is not None:
         return fixes.remove_file(making)
+    first = next((entry for entry in _entries(case) if module_in(entry, top)), None)
+    entries = [*_entries(case)]
+    own = next((entry for entry in entries if entry in place.parents), None)
+    if first is not None and own is not None and entries.index(own) < entries.index(first):
+        return fixes.make_package(own / top)
     return fixes.in_words(f"put all parts of {printable(top)} into one folder of the path")

@@ -29,7 +29,9 @@ def reason_is_not_known(case: Case) -> Finding:
         last = f", after {log.last_initialized} was initialized" if log else ""
         why = f"the process died of {case.seen.signal} in {name}{where}{last}"
     elif case.seen.outcome == "ended":
-        why = f"{name} ends the process when it is imported, without an error"
+        said = case.seen.output.strip().rpartition("\n")[2]
+        words = f"; it says: {said[:200]}" if said else ", without an error"
+        why = f"{name} ends the process when it is imported{words}"
     elif case.errors and case.errors[0].type == "SystemExit":
         said = case.seen.output.strip().rpartition("\n")[2]
         words = f"; it says: {said[:200]}" if said else ""

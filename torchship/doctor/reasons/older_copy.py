@@ -1,4 +1,4 @@
-"""Reason: PYTHONPATH brings in an older copy of a package before the one of the environment."""
+"""Reason: PYTHONPATH brings in another copy of a package before the one of the environment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...judge.records import Finding
 from ...judge.words import codes
 from ..environment.catalog import tops_of
 from ..environment.installed import Distribution, hidden_copies, site_folders
-from ..environment.standards import is_older, normal
+from ..environment.standards import admits, is_older, normal, parse_need
 from ..fixes.mending import leave_out, names_in_variable
 from .case import Case
 
@@ -32,6 +32,27 @@ def older_copy_comes_first(case: Case) -> Finding | None:
                 fix=leave_out(used.site),
             )
     return None
+
+
+def with_copy_that_fits(finding: Finding, case: Case) -> Finding:
+    """The finding on a distribution that is not of the release that is needed; where one that is
+    lies further on the path, that it is not taken."""
+    need = parse_need(finding.needed) if finding.code == codes.REQUIREMENT_NOT_MET else None
+    target = case.runtime.target
+    for hidden in hidden_copies(target, site_folders(target)) if need else ():
+        used, copy = hidden.used, hidden.copy
+        is_meant = need is not None and normal(used.name) == need.name
+        if need is None or not is_meant or not names_in_variable(used.site):
+            continue
+        if admits(need.specifier, copy.version) and not admits(need.specifier, used.version):
+            return finding._replace(
+                code=codes.SOURCE_FOLDER,
+                observed=f"{used.name} {used.version}",
+                why=f"{finding.why}; {copy.version} is installed in {copy.site}, and Python takes "
+                f"{used.version} in {used.site} before it, which PYTHONPATH names",
+                fix=leave_out(used.site),
+            )
+    return finding
 
 
 def _comes_out_of(case: Case, package: Distribution) -> bool:

@@ -19,6 +19,10 @@ from .case import Case
 _SIGN = r"(?:==|~=|!=|>=|<=|>|<) ?\d[\w.*+!]{0,30}"
 _SPELLED = re.compile(rf"(?<![\w.-])([A-Za-z][\w.-]{{1,60}}) ?({_SIGN}(?: ?, ?{_SIGN}){{0,5}})")
 _ASKS = re.compile(r"\b(?:requires?|required|needs?|expects?|expected|install|upgrade|must)\b")
+_REFUSED = re.compile(
+    r"The '(?P<lacking>[^']{1,200})' distribution was not found and is required by (?P<by>.{1,200})"
+    r"|\(\S+ \S+ \([^()]{1,1000}\), Requirement\.parse\('(?P<wanted>[^']{1,200})'\)(?P<of>.{0,200})"
+)
 #: Errors that come of the machine or of the code itself rather than of another release.
 _OF_ELSEWHERE = ("OSError", "FileNotFoundError", "PermissionError", "RuntimeError", "SystemExit")
 
@@ -43,6 +47,30 @@ def words_name_a_requirement(case: Case) -> Finding | None:
                     needed=need.text,
                     fix=install(case.runtime, need.text),
                 )
+    return None
+
+
+def installed_ones_are_refused(case: Case) -> Finding | None:
+    """A script that setuptools made has pkg_resources look at all requirements when it starts."""
+    for error in case.errors:
+        match = _REFUSED.search(error.message) if "pkg_resources" in error.type else None
+        if match is None:
+            continue
+        need = parse_need(match["lacking"] or match["wanted"])
+        if need is None:
+            continue
+        here = case.catalog.named(need.name)
+        who = re.findall(r"[A-Za-z][\w.-]*", match["by"] or match["of"])
+        observed = f"{here.name} {here.version}" if here else "not installed"
+        instead = f"and {observed} is installed" if here else "which is not installed"
+        return case.finding(
+            codes.REQUIREMENT_NOT_MET,
+            f"the script has its requirements checked when it starts: "
+            f"{', '.join(who[:3]) or 'it'} requires {need.text}, {instead}",
+            observed=observed,
+            needed=need.text,
+            fix=install(case.runtime, need.text),
+        )
     return None
 
 

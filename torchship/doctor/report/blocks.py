@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -102,8 +103,7 @@ def block(
     said[main.summary] = name
     seen = main.seen
     if seen is not None and not seen.works:
-        first_line = seen.last_line.strip().partition("\n")[0]
-        yield from labelled("seen:", f"{_called(seen.what)}: {first_line}", prefix)
+        yield from labelled("seen:", f"{_called(seen.what)}: {_said(seen)}", prefix)
     yield from labelled("why:", main.summary, prefix)
     if main.allowed is not None:
         yield from labelled("allowed:", main.allowed, prefix)
@@ -120,16 +120,20 @@ def block(
         # A command is printed whole: it is to be copied.
         label = "to fix:" if number == 0 else "then:"
         yield f"  {label:<9}{render.shorten_fix(fix, prefix)}"
-    if main.mends is not None:
-        result = "it fixes" if main.mends else "it does not fix"
-        yield from labelled("tried:", f"{result} the import{_ELSEWHERE}", prefix)
-    elif main.tries is not None:
+    if main.tried is not None:
         not_too = f"; nor was the command: {main.why_not_tried}" if main.why_not_tried else ""
-        yield from labelled("tried:", f"{_of_search(main.tries)}{not_too}", prefix)
+        yield from labelled("tried:", f"{_of_trial(main.tried, main.mends)}{not_too}", prefix)
     elif main.why_not_tried:
         yield from labelled("tried:", f"nothing, since {main.why_not_tried}", prefix)
     elif seen is not None and is_explained and main.is_for_another_release:
         yield f"  {'to try:':<9}{report.search} {seen.what}"
+
+
+def _said(seen: Seen) -> str:
+    """The first line of the error; where it has only the type, also the next one."""
+    lines = [line for line in map(str.strip, seen.last_line.splitlines()) if line]
+    is_bare = len(lines) > 1 and re.fullmatch(r"[\w.]+:", lines[0]) is not None
+    return " ".join(lines[: 2 if is_bare else 1])
 
 
 def _is_failed_import(seen: Seen | None) -> bool:
@@ -137,12 +141,16 @@ def _is_failed_import(seen: Seen | None) -> bool:
     return seen is not None and not seen.works and not seen.what.startswith("/")
 
 
-def _of_search(tries: int) -> str:
-    """What came of a search for a release, if none mends."""
-    if not tries:
-        return "the installer offers no other release that leaves torch as it is"
-    releases = "other release" if tries == 1 else "other releases"
-    return f"{tries} {releases}, of which none fixes the import{_ELSEWHERE}"
+def _of_trial(tried: Sequence[str], mends: bool | None) -> str:
+    """What came of the releases that were tried."""
+    if not tried:
+        return (
+            "the installer offers no release that leaves torch and the other packages as they are"
+        )
+    is_one = len(tried) == 1
+    fixes = "fixes" if is_one else "fix"
+    fail_to = "does not fix" if is_one else "do not fix"
+    return f"{some(tried)} {fixes if mends else fail_to} the import{_ELSEWHERE}"
 
 
 def _fixes(rows: Sequence[Row]) -> list[Fix]:

@@ -188,6 +188,7 @@ def _json_of(row: Row) -> dict[str, object]:
         "allowed": row.allowed,
         "decided_by": row.decided_by,
         "mends": row.mends,
+        "tried": [*row.tried] if row.tried is not None else None,
         "why_not_tried": row.why_not_tried or None,
         "seen": _json_of_seen(row.seen) if row.seen is not None else None,
         "read": row.read,

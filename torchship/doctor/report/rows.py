@@ -37,7 +37,9 @@ class Row(Record, kw_only=True):
     decided_by: str = "reading"  #: or "look"
     seen: Seen | None = None  #: what was seen, if it was looked at
     mends: bool | None = None  #: what its fix did beside the environment; None if not tried
-    tries: int | None = None  #: the other releases that were tried; None if none was to be
+    #: The releases that were tried, such as `einops 0.8.2`, also where none mends; None if there
+    #: was nothing to try.
+    tried: tuple[str, ...] | None = None
     why_not_tried: str = ""  #: why its fix was not tried, if it was to be
     read: Finding | None = None  #: what reading finds, if the look decided
 

@@ -80,6 +80,7 @@ class Choice(Record, kw_only=True):
     why: str
     rank: tuple[object, ...] = ()  #: among the wheels of one state, the best has the least
     is_judged: bool = True  #: whether it was looked at
+    is_counted_only: bool = False  #: whether a page lists it, for another system or Python
 
 
 class _Outcome(Record):
@@ -95,6 +96,7 @@ class _Candidate(Record, kw_only=True):
     name: WheelName
     file: str
     place: str  #: its path or address
+    is_of_page: bool  #: whether a page of an index lists it, and nobody has chosen it
 
 
 class _Tools(Record, kw_only=True):
@@ -126,14 +128,27 @@ def main(sources: Sequence[str], runtime: Runtime, *, as_json: bool) -> int:
 
 def _print_table(choices: list[Choice], runtime: Runtime, fix: Fix) -> None:
     torch = runtime.torch
+    for_here = [choice for choice in choices if not choice.is_counted_only]
+    listed = [choice for choice in for_here if choice.is_judged]
     count = f"{len(choices)} wheel{'s' * (len(choices) != 1)}"
-    print(f"torch {torch.version if torch else 'is not installed'}; {count}\n")
-    rows = [(choice.wheel, _STATES[choice.state], choice.why) for choice in choices[:_MAX_ROWS]]
-    print(render.table(("wheel, best first", "", "why"), rows, runtime.target.prefix))
-    if len(choices) > _MAX_ROWS:
-        print(f"... and {len(choices) - _MAX_ROWS} more, none of them better")
+    if len(for_here) < len(choices):
+        verb = "is" if len(for_here) == 1 else "are"
+        here = f"{_python_here(runtime)} on {runtime.platform}"
+        count = f"{len(for_here) or 'none'} of {count} {verb} for {here}"
+    print(f"torch {torch.version if torch else 'is not installed'}; {count}")
+    if listed:
+        rows = [(choice.wheel, _STATES[choice.state], choice.why) for choice in listed[:_MAX_ROWS]]
+        print()
+        print(render.table(("wheel, best first", "", "why"), rows, runtime.target.prefix))
+    if len(listed) > _MAX_ROWS:
+        print(f"... and {len(listed) - _MAX_ROWS} more, none of them better")
+    if len(listed) < len(for_here):
+        print(f"... and {len(for_here) - len(listed)} not looked at, since better ones were")
     if fix:
         print(f"\nto install the first: {fix}")
+    elif len(for_here) > 1:
+        is_told = all(choice.state == FAILS for choice in for_here)
+        print(f"\nnone of them {'fits' if is_told else 'is known to fit'} here")
 
 
 def install_wheel(choice: Choice, runtime: Runtime) -> Fix:
@@ -157,7 +172,9 @@ def choose(sources: Sequence[str], runtime: Runtime) -> list[Choice]:
     for candidate in candidates:
         why = excluded_by_name(candidate.name, runtime)
         if why:
-            choices.append(_choice(candidate, runtime, FAILS, why))
+            excluded = _choice(candidate, runtime, FAILS, why)
+            is_for_others = candidate.is_of_page and _is_for_others(candidate.name, runtime)
+            choices.append(excluded._replace(is_counted_only=is_for_others))
         else:
             fitting.append(candidate)
     fitting.sort(key=lambda candidate: rank(candidate.name, runtime))
@@ -197,7 +214,8 @@ def _candidates(source: str, client: Client) -> list[_Candidate]:
         except WheelError as error:
             problem = str(error)
             continue
-        candidates.append(_Candidate(name=name, file=file, place=place))
+        is_of_page = remote.is_url(source) and place != source
+        candidates.append(_Candidate(name=name, file=file, place=place, is_of_page=is_of_page))
     if not candidates:
         raise SourceError(problem)
     return candidates
@@ -268,6 +286,15 @@ def _why_tags_differ(name: WheelName, here: frozenset[Tag], runtime: Runtime) ->
     return next(reasons, f"no installer takes {printable(name.compatibility)} here")
 
 
+def _is_for_others(name: WheelName, runtime: Runtime) -> bool:
+    """Whether a wheel is for another system, another machine or another Python."""
+    pairs = {(tag.interpreter, tag.abi) for tag in tags_here(runtime)}
+    return not any(
+        (tag.interpreter, tag.abi) in pairs and _is_for_this_system(tag.platform, runtime)
+        for tag in name.tags
+    )
+
+
 def _is_alike(minor: tuple[int, int], torch: TorchInstall) -> bool:
     """Whether a torch minor is this one, or has its class layout, or was not measured."""
     layout = LAYOUTS.get(torch.version_tuple)
@@ -282,14 +309,20 @@ def _python_here(runtime: Runtime) -> str:
     return f"Python {dotted(runtime.python[:2])}{flavour}"
 
 
+def _is_for_this_system(tag: str, runtime: Runtime) -> bool:
+    """Whether a platform tag names this system and machine, with whatever C library."""
+    is_for_linux = tag.startswith(("linux_", "manylinux", "musllinux"))
+    is_for_machine = is_for_linux and tag.endswith(f"_{runtime.machine}")
+    return tag == "any" or (is_for_machine and runtime.system == "linux")
+
+
 def _platform_problem(tag: str, runtime: Runtime) -> str:
     """Why a platform tag does not fit this machine; "" if it does."""
     if tag == "any":
         return ""
     machine = runtime.machine
     here = f"this is {runtime.platform}"
-    is_for_linux = tag.startswith(("linux_", "manylinux", "musllinux"))
-    if not is_for_linux or not tag.endswith(f"_{machine}") or runtime.system != "linux":
+    if not _is_for_this_system(tag, runtime):
         return f"it is for {printable(tag)}, and {here}"
     libc = runtime.libc or ("glibc", ())
     if tag.startswith("musllinux") != (libc[0] == "musl"):

@@ -38,6 +38,7 @@ class Kind(str, Enum):
     OPEN_FILE = "open-file"  #: a file or a folder that is closed to this user
     REMOVE_CACHE = "remove-cache"  #: an object that was compiled for another torch
     REMOVE_FILE = "remove-file"  #: a file that is left over, and hides the right one
+    MAKE_PACKAGE = "make-package"  #: a folder of modules that an installed package hides
     REMOVE_LOCK = "remove-lock"  #: a lock that a killed build left
     INSTALL_PINNED = "install-pinned"  #: a wheel that is not as torch's metadata pins it
     RESTRICT_CACHE = "restrict-cache"  #: a cache of builds that is open to other users

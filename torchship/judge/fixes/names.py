@@ -8,6 +8,7 @@ from .kinds import command_in_words as command_in_words
 from .kinds import in_words as in_words
 from .kinds import other_release as other_release
 from .of_files import compiled_at_run_time as compiled_at_run_time
+from .of_files import make_package as make_package
 from .of_files import open_path as open_path
 from .of_files import remove_file as remove_file
 from .of_files import remove_folder as remove_folder

@@ -55,6 +55,12 @@ def remove_file(path: Path) -> Fix:
     return command_alone(Kind.REMOVE_FILE, f"rm {quoted(path)}")
 
 
+def make_package(folder: Path) -> Fix:
+    """Give a folder of modules the file that makes it a package, which others of its name then do
+    not hide."""
+    return command_alone(Kind.MAKE_PACKAGE, f"touch {quoted(folder / '__init__.py')}")
+
+
 def remove_leftover(folder: Path, words: str, install: str = "") -> Fix:
     """Remove what a package left behind, and install the package with a command; in `words`."""
     commands = filter(None, (f"rm -r {quoted(folder)}", install))

@@ -192,11 +192,21 @@ def _preloaded(target: Target, root: Path, *, after_failure: bool) -> Iterator[P
         start = source.find("def _load_global_deps")
         libraries = re.findall(_PRELOAD_CALL, source[: source.find("except OSError as err", start)])
     for folder, name in libraries:
-        places = (f"nvidia/{folder}", "nvidia/cu[0-9]*", folder)
-        paths = [p for place in places for p in sorted(root.parent.glob(f"{place}/lib/{name}"))]
-        if not paths:
+        path = next(_on_path(target, root, folder, name), None)
+        if path is None:
             return
-        yield paths[0]
+        yield path
+
+
+def _on_path(target: Target, root: Path, folder: str, name: str) -> Iterator[Path]:
+    """The libraries of NVIDIA's wheels of a name, in the order in which torch seeks them: in each
+    entry of `sys.path`, which holds the folder of a torch that is imported."""
+    entries = [Path(entry) for entry in target.search_path() if entry]
+    if root.parent not in entries:
+        entries.insert(0, root.parent)
+    for entry in entries:
+        for place in (f"nvidia/{folder}", "nvidia/cu[0-9]*", folder):
+            yield from sorted(entry.glob(f"{place}/lib/{name}"))
 
 
 def modules_of_torch(root: Path) -> list[Path]:

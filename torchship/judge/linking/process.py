@@ -83,6 +83,7 @@ class Opening(Record, kw_only=True):
     #: Those of them that a library of torch has; they are not among `symbols`.
     not_linked: tuple[NotLinked, ...] = ()
     brought_in: BroughtIn | None = None  #: what keeps it from loading, if a variable does
+    is_bound: bool = True  #: whether symbols were looked up: not for a torch that is not installed
 
     @property
     def succeeds(self) -> bool:

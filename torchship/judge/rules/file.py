@@ -39,6 +39,8 @@ def check_whole_file(binary: BinaryRecord, runtime: Runtime) -> Finding:
     fix = fixes.fix_for(fixes.Wrong.FILES, binary, runtime)
     if binary.header.is_program:  # another copy of it would be one, too
         fix = fixes.in_words("link it with -shared and without -pie, or install another release")
+    elif "git-lfs" in observed:  # to install it again from there would bring the same
+        fix = fixes.in_words("fetch the file itself, by `git lfs pull` in its repository")
     return Finding(
         status=REJECTED,
         code=codes.DAMAGED_FILE,

@@ -41,6 +41,12 @@ _OF_FORMER_TORCHES = {
     "libtorch.so.1": "torch before 1.3",
 }
 
+#: How libraries begin that come with the builds of torch for the GPUs of AMD and Intel.
+_OF_OTHER_GPUS = (
+    *("libamd", "libhip", "libhsa", "libMIOpen", "libroc", "librccl"),
+    *("libsycl", "libur_", "libze_", "libmkl"),
+)
+
 _CODES = {
     faults.CPU_TORCH_SWAPPED_IN: codes.CUDA_TORCH_NEEDED,
     faults.TORCH_NOT_LOADED: codes.LIBRARY_OF_TORCH_MISSING,
@@ -95,6 +101,15 @@ def needs_cuda(binary: BinaryRecord) -> bool:
     return any(map(_is_of_cuda, binary.needed))
 
 
+def may_come_with_torch(library: str) -> bool:
+    """Whether some build of torch brings a library of this name, or the driver of its GPUs does."""
+    return (
+        is_torch_library(library)
+        or _is_of_cuda(library)
+        or library.startswith((*LIBRARIES_OF_DRIVER, *tuple(_OF_FORMER_TORCHES), *_OF_OTHER_GPUS))
+    )
+
+
 def _is_of_cuda(library: str) -> bool:
     if not library.startswith(("libcu", "libn")):
         return False  # so that most imports of a project compile no pattern
@@ -127,11 +142,11 @@ def _explain_missing(
     first = missing[0][:200]
     torch = runtime.torch
     # A torch without metadata is here all the same.
-    unmet_ones = (r for r in binary.unmet if torch is None or _name_in(r) != "torch")
-    unmet = next((r for r in unmet_ones if _may_hold(r, first)), None)
+    unmet_ones = (one for one in binary.unmet if torch is None or _name_in(one.text) != "torch")
+    unmet = next((one for one in unmet_ones if _may_hold(one.text, first)), None)
     if unmet is not None and not runtime.is_ours(binary):
-        why = f"{binary.file} needs {first}, and its package requires {unmet}, which is missing"
-        return why, fixes.install_requirements(runtime.environment, unmet)
+        required = f"its package requires {unmet.text}, which is missing"
+        return f"{binary.file} needs {first}, and {required}", unmet.fix
     device = torch.device if torch else ""
     if fault is faults.CPU_TORCH_SWAPPED_IN:
         return _other_build_of_torch(binary, runtime, missing)

@@ -7,7 +7,7 @@ from ..reading.binary import is_torch_symbol
 from ..records import NOTE, REJECTED, UNKNOWN, BinaryRecord, Finding, Runtime
 from ..text import printable, quoted, some
 from ..words import codes
-from .rule import NEEDS_LINKS, Check, Rule, opening_of
+from .rule import NEEDS_LINKS, NEEDS_SYMBOLS_OF_LIBRARIES, Check, Rule, opening_of
 
 #: From this version on, glibc makes the stack of a running program executable for no library.
 _GLIBC_KEEPS_THE_STACK = (2, 41)
@@ -167,12 +167,17 @@ def _rule(rank: int, dimension: str, check: Check, *found: codes.Code) -> Rule:
     return Rule(rank=rank, dimension=dimension, codes=found, check=check, needs=(NEEDS_LINKS,))
 
 
-FIRST_LIBRARY = _rule(400, "libraries", check_first_library, codes.OTHER_LIBRARY_FIRST)
+def _rule_on_symbols(rank: int, dimension: str, check: Check, *found: codes.Code) -> Rule:
+    needs = (NEEDS_LINKS, NEEDS_SYMBOLS_OF_LIBRARIES)
+    return _rule(rank, dimension, check, *found)._replace(needs=needs)
+
+
+FIRST_LIBRARY = _rule_on_symbols(400, "libraries", check_first_library, codes.OTHER_LIBRARY_FIRST)
 REFUSED_LIBRARY = _rule(630, "libraries", check_refused_library, codes.LIBRARY_REFUSED)
 SYMBOL_VERSIONS = _rule(650, "symbol versions", check_symbol_versions, codes.LIBRARY_VERSION)
-SYMBOLS_OF_LIBRARIES = _rule(
+SYMBOLS_OF_LIBRARIES = _rule_on_symbols(
     660, "symbols", check_symbols_of_libraries, codes.SYMBOL_MISSING, codes.TORCH_LACKS_SYMBOLS
 )
-LINKS_TO_TORCH = _rule(670, "torch symbols", check_links_to_torch, codes.NOT_LINKED)
+LINKS_TO_TORCH = _rule_on_symbols(670, "torch symbols", check_links_to_torch, codes.NOT_LINKED)
 EXECUTABLE_STACK = _rule(680, "executable stack", check_executable_stack, codes.EXECUTABLE_STACK)
 STATIC_TLS = _rule(690, "static TLS", check_static_tls, codes.STATIC_TLS)

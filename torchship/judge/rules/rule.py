@@ -39,6 +39,12 @@ NEEDS_LINKS = Need(
     "what the dynamic linker would find",
     lambda binary, runtime: str(binary.path) in runtime.openings,
 )
+NEEDS_SYMBOLS_OF_LIBRARIES = Need(
+    "what defines the symbols of its libraries",
+    lambda binary, runtime: (
+        (opening := runtime.openings.get(str(binary.path))) is not None and opening.is_bound
+    ),
+)
 NEEDS_SYMBOLS = Need(
     "the symbols that nothing defines",
     lambda binary, runtime: str(binary.path) in runtime.missing_symbols,

@@ -24,7 +24,7 @@ from ..records import (
     TorchInstall,
 )
 from ..rules import RULES
-from ..rules.libraries import needs_cuda
+from ..rules.libraries import may_come_with_torch, needs_cuda
 from ..text import printable
 
 if TYPE_CHECKING:
@@ -54,9 +54,10 @@ def gather(
     """
     if _is_settled(binary, runtime):
         return Gathered(runtime=runtime)
-    if runtime.torch is not None and runtime.torch.root == NOWHERE:
-        return Gathered(runtime=_by_version(binary, runtime, runtime.torch))
+    torch = runtime.torch
     try:
+        if torch is not None and torch.root == NOWHERE:
+            return _by_version(binary, runtime, torch, opened, light=light)
         if light:
             return Gathered(runtime=_for_import(binary, runtime))
         return _linked(binary, runtime, opened)
@@ -79,12 +80,34 @@ def _beside_damaged(runtime: Runtime, error: Exception) -> Runtime:
     return runtime._replace(torch=torch)
 
 
-def _by_version(binary: BinaryRecord, runtime: Runtime, torch: TorchInstall) -> Runtime:
-    """For a torch that is not installed, only `symbols.json` tells its symbols."""
-    missing = tuple(
+def _by_version(
+    binary: BinaryRecord, runtime: Runtime, torch: TorchInstall, opened: Path | None, *, light: bool
+) -> Gathered:
+    """For a torch that is not installed, only `symbols.json` tells its symbols. The libraries that
+    do not come with any torch are looked for all the same. Raises BudgetSpentError, and ElfError or
+    OSError."""
+    lacking = tuple(
         name for name in binary.torch_symbols if surely_lacks(torch.version_tuple, name)
     )
-    return _with_symbols(binary, runtime, missing) if missing else runtime
+    if lacking:
+        runtime = _with_symbols(binary, runtime, lacking)
+    if light:
+        return Gathered(runtime=runtime)
+    from ..linking import after_torch
+
+    links = after_torch.link(runtime.target, binary, None, opened=opened)
+    missing = tuple(name for name in links.opening.missing if not may_come_with_torch(name))
+    key = str(binary.path)
+    opening = links.opening._replace(missing=missing, symbols={}, brought_in=None, is_bound=False)
+    runtime = runtime._replace(openings={**runtime.openings, key: opening})
+    if missing:
+        libraries = {**runtime.missing_libraries, key: missing}
+        runtime = runtime._replace(missing_libraries=libraries)
+    return Gathered(
+        runtime=runtime,
+        missing_libraries=missing,
+        package_libraries=tuple(links.package_libraries),
+    )
 
 
 def _with_symbols(binary: BinaryRecord, runtime: Runtime, missing: tuple[str, ...]) -> Runtime:

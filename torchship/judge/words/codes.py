@@ -259,7 +259,7 @@ HIDDEN_COPY = Code("TD709", "A copy of the package that Python never imports")
 WRITTEN_FOR_ANOTHER_TORCH = Code("TD710", "The package's Python was written for another torch")
 OPTIONAL_PART = Code("TD711", "A part of the package does not work here, and is optional")
 NAME_ALONE = Code("TD712", "A placeholder, or another project of that name")
-PYTHON_TOLD = Code("TD713", "A variable makes Python run the package otherwise than it is written")
+PYTHON_TOLD = Code("TD713", "A variable of the environment keeps the package from being imported")
 CLASH = Code("TD714", "Two packages work alone, and not both in one process")
 
 NVCC_MISMATCH = Code("TD801", "nvcc's CUDA version differs from torch's")

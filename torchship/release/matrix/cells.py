@@ -70,6 +70,11 @@ class Cell:
         return str(self.variant.glue._replace(cuda_major=self.cuda_major))
 
     @property
+    def needs_cuda_torch(self) -> bool:
+        """Whether only a CUDA build of torch can compile the glue: ATen's CUDA headers call it."""
+        return not self.stable and self.glue_object != self.glue
+
+    @property
     def cxx(self) -> int:
         """The C++ standard of the glue."""
         torch = self.headers or self.torch

@@ -165,7 +165,8 @@ def workflow_shape(matrix: Matrix) -> Shape:
     on_arm = all_cells(matrix.on(_ARM)) if has_arm else []
     return Shape(
         arm=bool(on_arm),
-        optional=any(cell.optional for cell in cells),
+        # The job's torch is for the CPU.
+        optional=any(cell.optional and not cell.needs_cuda_torch for cell in cells),
         stable=any(cell.stable for cell in cells),
         arm_stable=any(cell.stable for cell in on_arm),
         cpu=any(cell.device == "cpu" for cell in cells),

@@ -69,11 +69,18 @@ def _headers_obstacle(cell: Cell, host: Host) -> str | None:
 
 
 def _torch_obstacle(cell: Cell, host: Host) -> str | None:
-    if cell.optional and borrowed_torch(cell, host) is None:
+    borrowed = borrowed_torch(cell, host)
+    if cell.optional and borrowed is None:
         return (
             f"needs a torch {cell.torch_minor} with C++ ABI {cell.cxx11_abi} (conda-forge's), but "
             f"PyPI's has {cell.torch.abi.pypi}; activate an environment with that torch (conda "
             f"install -c conda-forge pytorch={cell.torch_minor}) and run the same again"
+        )
+    if borrowed and cell.needs_cuda_torch and borrowed.cuda_major != cell.cuda_major:
+        return (
+            f"needs a torch for CUDA {cell.cuda_major}, since its glue has CUDA code with ATen's "
+            f"headers, got torch {borrowed.version} for {borrowed.device}; activate an "
+            "environment with such a torch and run the same again"
         )
     if host.python_minor not in cell.torch.pythons:
         return (

@@ -6,7 +6,7 @@ import platform
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -368,5 +368,11 @@ def host_facts(host: Host) -> HostFacts:
         compiler=str(host.compiler),
         processors=os.cpu_count() or 1,
         gpus=[device.name for device in probe_devices()] if host.driver else [],
-        tools=dict(sorted({tool.name: tool.version for tool in distributions()}.items())),
+        tools=_installed_tools(),
     )
+
+
+@cache
+def _installed_tools() -> dict[str, str]:
+    """The versions of what is installed beside the release tool, by name."""
+    return dict(sorted({tool.name: tool.version for tool in distributions()}.items()))

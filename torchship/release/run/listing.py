@@ -41,6 +41,7 @@ class CellFacts:
     cxx: int
     abi: int
     optional: bool
+    needs_cuda_torch: bool
     buildable: bool
     reason: str | None
     toolchain: str | None
@@ -94,6 +95,7 @@ def cell_facts(cell: Cell, host: Host, settings: Settings) -> CellFacts:
         cxx=cell.cxx,
         abi=cell.cxx11_abi,
         optional=cell.optional,
+        needs_cuda_torch=cell.needs_cuda_torch,
         buildable=reason is None,
         reason=reason,
         toolchain=str(choice) if choice else None,

@@ -8,10 +8,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from pydantic import AfterValidator, Field, ValidationError
 
 from ...judge.records import GlueName
@@ -325,17 +326,23 @@ def tools_to_keep(previous: Manifest | None, sources: str, folder: Path) -> dict
     }
 
 
+@cache
 def json_schema() -> str:
     return json.dumps(Manifest.model_json_schema(by_alias=True), indent=1) + "\n"
 
 
-def render(manifest: Manifest, dist: Path) -> str:
-    """The page dist/report.html, which needs no other files."""
+@cache
+def _template() -> Template:
     loader = FileSystemLoader(Path(__file__).parent)
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
     environment.filters["megabytes"] = lambda size: f"{size / 1e6:.2f} MB"
     environment.filters["seconds"] = lambda value: f"{value:.1f} s"
+    return environment.get_template("report.html.j2")
+
+
+def render(manifest: Manifest, dist: Path) -> str:
+    """The page dist/report.html, which needs no other files."""
     # The time of a step that serves several cells is added to the first of those cells.
     counted: dict[str, str] = {}
     own_seconds = dict.fromkeys(manifest.cells, 0.0)
@@ -344,7 +351,7 @@ def render(manifest: Manifest, dist: Path) -> str:
             if counted.setdefault(step, name) == name:
                 own_seconds[name] += seconds
     rows, columns = grid(manifest)
-    return environment.get_template("report.html.j2").render(
+    return _template().render(
         m=manifest,
         rows=rows,
         columns=columns,

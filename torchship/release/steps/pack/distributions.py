@@ -89,7 +89,8 @@ def run_build(
     # The project's build backend may be this torchship.
     paths = {"PYTHONPATH": str(IMPORT_PATH)}
     env = clean_env(settings.project, **paths, **source_env(settings), **(variables or {}))
-    options = ["--no-isolation", "--outdir", str(out)]
+    # What else a pyproject.toml wants for the build, torchship's backend does without.
+    options = ["--no-isolation", "--skip-dependency-check", "--outdir", str(out)]
     command = [sys.executable, "-m", "build", kind, *options, str(source)]
     context.log.run(command, env=env)
 
