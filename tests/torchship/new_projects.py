@@ -30,11 +30,11 @@ def torchship(
 ) -> subprocess.CompletedProcess[str]:
     """Runs the command of the torchship in the folder `path`."""
     environment = {**os.environ, "PYTHONPATH": str(path)}
-    return _forks(path).run(PROGRAM, *map(str, arguments), cwd=cwd, env=environment)
+    return forks_of(path).run(PROGRAM, *map(str, arguments), cwd=cwd, env=environment)
 
 
 @cache
-def _forks(path: Path) -> Forks:
+def forks_of(path: Path) -> Forks:
     """Runs code in processes that have imported the torchship in a folder, and what it needs."""
     environment = {**os.environ, "PYTHONPATH": str(path)}
     return _SERVERS.enter_context(forks(*MODULES, env=environment))

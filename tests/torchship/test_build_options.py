@@ -225,6 +225,7 @@ def test_the_audit_allows_each_library_that_the_matrix_may_name(library: str) ->
     assert ALLOWED.fullmatch(f"lib{library}.so.13")
 
 
+@pytest.mark.slow
 def test_nvcc_makes_code_for_an_architecture_with_a_suffix(tmp_path: Path) -> None:
     toolkit = find_cuda_toolkit({"PATH": "/usr/local/bin:/usr/bin:/bin"})
     if toolkit is None:

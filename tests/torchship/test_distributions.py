@@ -97,31 +97,33 @@ def test_torchship_and_torch_doctor_share_no_file_and_no_command(wheel_of: Wheel
     assert [commands_of(wheel) for wheel in wheels] == [{"torchship"}, {"torch-doctor"}]
 
 
-def test_the_doctor_runs_in_a_bare_checkout(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copy_tracked("torchship", tmp_path_factory.mktemp("checkout") / "torchship").parent
+
+
+def test_the_doctor_runs_in_a_bare_checkout(checkout: Path) -> None:
     """Nothing is compiled, and nothing is installed but Python and packaging."""
-    checkout = copy_tracked("torchship", tmp_path / "torchship").parent
-    command = [sys.executable, "-S", "-m", "torchship.doctor", "--json"]
+    command = [sys.executable, "-S", "-m", "torchship.doctor", "--json", "--no-import"]
     env = {**os.environ, "PYTHONPATH": packaging_alone()}
     run = subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True)
     assert run.returncode == 2, run.stderr  # there is no torch
     assert '"extensions"' in run.stdout
 
 
-def test_without_packaging_the_doctor_says_what_to_install(tmp_path: Path) -> None:
-    checkout = copy_tracked("torchship", tmp_path / "torchship").parent
-    command = [sys.executable, "-S", "-m", "torchship.doctor", "--json"]
+def test_without_packaging_the_doctor_says_what_to_install(checkout: Path) -> None:
+    command = [sys.executable, "-S", "-m", "torchship.doctor", "--json", "--no-import"]
     run = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
     assert run.returncode == 1
     assert "Install it with `python -m pip install packaging`" in run.stderr
 
 
-def test_the_copy_of_packaging_in_pip_will_do(tmp_path: Path) -> None:
+def test_the_copy_of_packaging_in_pip_will_do(checkout: Path, tmp_path: Path) -> None:
     import pip
 
-    checkout = copy_tracked("torchship", tmp_path / "torchship").parent
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "pip").symlink_to(Path(pip.__file__).parent)
-    command = [sys.executable, "-S", "-m", "torchship.doctor", "--json"]
+    command = [sys.executable, "-S", "-m", "torchship.doctor", "--json", "--no-import"]
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     run = subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True)
     assert run.returncode == 2, run.stderr

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from new_projects import torchship
+from processes import Forks
 
 from torchship.project.names import why_not
 
@@ -51,13 +50,13 @@ def test_a_name_that_cannot_work_is_refused_with_the_reason(name: str, reason: s
     assert reason in why_not(name)
 
 
-def test_no_namespace_of_the_installed_torch_is_accepted() -> None:
+def test_no_namespace_of_the_installed_torch_is_accepted(forked: Forks, tmp_path: Path) -> None:
     # In a process of its own: tests of this one may have registered others.
     code = (
         "import torch; names = torch._C._dispatch_get_all_op_names();"
         "print(*{name.partition('::')[0] for name in names})"
     )
-    listing = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    listing = forked.run(code, cwd=tmp_path)
     own = {name for name in listing.stdout.split() if hasattr(torch.ops, name)}
     assert {"aten", "c10d", "quantized"} <= own
     assert [name for name in sorted(own) if not why_not(name)] == []

@@ -184,8 +184,8 @@ def test_one_torchship_makes_one_archive(tmp_path: Path) -> None:
 def test_an_installed_torchship_makes_the_wheel_that_it_came_from(tmp_path: Path) -> None:
     wheel = make_archive(tmp_path)
     site = tmp_path / "site"
-    options = ["-q", "--no-deps", "--no-index", "--target", str(site)]
-    command = [sys.executable, "-m", "pip", "install", *options, str(wheel)]
+    uv = Path(sys.executable).with_name("uv")
+    command = [uv, "pip", "install", "-q", "--no-deps", "--offline", "--target", site, wheel]
     subprocess.run(command, check=True, capture_output=True)
     result = torchship("new", "my-op", cwd=tmp_path, path=site)
     assert result.returncode == 0, result.stderr

@@ -121,6 +121,7 @@ def test_2_an_object_of_the_other_cxx_abi(tmp_path: Path, foretold: Foretell) ->
     assert f"flavour {flavour}" in cause.why
 
 
+@pytest.mark.slow  # torch's headers take a second
 def test_2_the_right_abi_is_not_refused_and_loads(tmp_path: Path, linker_says: Say) -> None:
     flavour = find_torch().cxx11_abi
     path = compile_cxx(tmp_path / "x.so", THROWS, f"-D_GLIBCXX_USE_CXX11_ABI={flavour}")

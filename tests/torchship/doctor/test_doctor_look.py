@@ -205,7 +205,7 @@ def test_a_command_that_does_not_exist_is_named(capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize("version", ["0.8.0", "0.7.0"])
 def test_a_fix_is_tried_beside_the_environment(tmp_path: Path, version: str) -> None:
-    place = SickEnvironment(tmp_path)
+    place = SickEnvironment(tmp_path, installer="uv")
     place.publish_torch("2.13.0+cpu")
     source = {"theirs/__init__.py": "from einops import pack\n"}
     place.publish_wheel("theirs", "1.0", source, ["torch", "einops>=0.7"])
@@ -213,11 +213,12 @@ def test_a_fix_is_tried_beside_the_environment(tmp_path: Path, version: str) -> 
     place.publish_wheel("einops", version, {"einops/__init__.py": content})
     place.install("torch", "theirs")
     command = "python -m torchship.doctor --try-fix --json theirs || true"
-    report = json.loads(place.type(command, PYTHONPATH=str(REPO)))
+    path = f"{REPO}:{packaging_alone()}"
+    report = json.loads(place.type(command, PYTHONPATH=path))
     (row,) = [row for row in report["notices"] if row["state"] == "fails"]
     assert row["mends"] is (version == "0.8.0")
     assert row["tried"] == [f"einops {version}"]
-    said = place.type(command.replace("--json ", ""), PYTHONPATH=str(REPO))
+    said = place.type(command.replace("--json ", ""), PYTHONPATH=path)
     result = "fixes" if version == "0.8.0" else "does not fix"
     assert f"tried:   einops {version} {result} the import; " in said
     assert not (place.site / "einops").exists()

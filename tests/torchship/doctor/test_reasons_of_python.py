@@ -160,7 +160,7 @@ def test_another_project_of_a_known_name_is_told(env: LookedEnvironment) -> None
 
 
 @carries_out(fixes.Kind.KEEP_ONE)
-@pytest.mark.parametrize("installer", ["pip", "uv"])
+@pytest.mark.parametrize("installer", [pytest.param("pip", marks=pytest.mark.slow), "uv"])
 def test_one_of_two_distributions_that_wrote_the_same_files_is_kept(
     tmp_path: Path, installer: str
 ) -> None:
