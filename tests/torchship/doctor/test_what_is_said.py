@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from environments import ABSENT, add_package, add_pip, make_environment
+from environments import ABSENT, SYMBOL, add_package, add_pip, make_environment
 from looked_environment import LookedEnvironment, diagnose, row_of
 from packaging_alone import packaging_alone
+from shared_objects import shared_object
 from sick_environment import REPO, UV, SickEnvironment, carries_out
 from test_doctor_look import doctor
 
@@ -176,6 +177,25 @@ def test_how_the_python_was_found_is_said_of_a_name_that_is_not_there(
     assert "bin/python (named by --python)" in " ".join(process.stderr.split())
 
 
+def test_each_of_two_files_that_lack_one_library_is_named_in_its_own_row(
+    env: LookedEnvironment,
+) -> None:
+    """The import tries the first file, and goes on without it."""
+    source = (
+        "import ctypes, os, torch\ntry:\n    ctypes.CDLL(os.path.dirname(__file__) + '/_C.so')\n"
+        "except OSError:\n    pass\n"
+    )
+    folder = env.add("theirs", source)
+    gone = shared_object(env.prefix / "stubs" / "libcudart.so.12", soname="libcudart.so.12")
+    for name in ("_C", "image"):
+        env.add_module(folder / f"{name}.so", needs=SYMBOL, libraries=(gone,))
+    gone.unlink()
+    env.list_objects("theirs")
+    report = diagnose(env, "theirs")
+    for name in ("_C.so", "image.so"):
+        assert f"{name} needs libcudart.so.12" in row_of(report, name).summary
+
+
 @carries_out(fixes.Kind.INSTALL_TORCH)
 def test_an_environment_without_torch_gets_the_command(tmp_path: Path) -> None:
     place = SickEnvironment(tmp_path)
@@ -185,7 +205,9 @@ def test_an_environment_without_torch_gets_the_command(tmp_path: Path) -> None:
     report = json.loads(told)
     assert report["exit_code"] == 2
     said = place.type(f"{ask} || true", PYTHONPATH=f"{REPO}:{packaging_alone()}")
-    assert f"to fix:  {report['fix']}\n" in said and "--python" in said
+    assert f"  or:      {report['fix']}\n" in said
+    assert "to fix:  name a Python that has torch: " in said
+    assert "--python /env/bin/python\n" in said
     place.type(report["fix"])
     assert place.installed_version("torch") == "2.13.0+cpu"
 
@@ -248,3 +270,12 @@ def test_verbose_adds_rows_and_keeps_the_block(env: LookedEnvironment) -> None:
     for line in plain[start : plain.index("", start)]:
         assert line in whole
     assert "seen:" in whole and "\nbroken 1.0  _D.so" in whole
+
+
+def test_a_message_whose_report_follows_gives_no_homework(env: LookedEnvironment) -> None:
+    env.add("theirs", "import torch\nraise RuntimeError('operator theirs::f does not exist')\n")
+    words = "RuntimeError: operator {}::f does not exist"
+    here = doctor(env, words.format("theirs")).stdout
+    assert "TD127" in here and "import theirs: " in here
+    assert "Ask the doctor about the package" not in here
+    assert "Ask the doctor about the package" in doctor(env, words.format("nowhere")).stdout

@@ -250,10 +250,8 @@ def _blamed(case: Case, text: str) -> Iterator[Path]:
             yield Path(match[1])
     missing = _NO_LIBRARY.search(text)
     log = case.seen.log
-    if missing and log is not None:
-        needing = log.needed_by.get(missing[1], "")
-        if is_file(needing):
-            yield Path(needing)
+    if missing and is_file(needing := _needing(case, missing[1])):
+        yield Path(needing)
     if log is not None:
         yield from (Path(e.file) for e in _of_libraries(log) if is_file(e.file))
         if case.seen.words_of_linker and is_file(log.last_opened):
@@ -263,6 +261,19 @@ def _blamed(case: Case, text: str) -> Iterator[Path]:
             yield Path(error.path)
     if case.seen.what.startswith("/") and is_file(case.seen.what):
         yield Path(case.seen.what)
+
+
+def _needing(case: Case, library: str) -> str:
+    """The object that asks for a library, "" if unknown: of several, the one that was to be
+    loaded. The linker's log names the first, which an import may have tried before."""
+    own = case.seen.what
+    if (
+        own.startswith("/")
+        and is_file(own)
+        and library in read_binary(Path(own), light=True).needed
+    ):
+        return own
+    return case.seen.log.needed_by.get(library, "") if case.seen.log is not None else ""
 
 
 def _of_libraries(log: LinkerLog) -> Iterator[LinkerError]:
@@ -361,7 +372,7 @@ def _library_is_missing(case: Case, library: str) -> Finding:
         return _file_is_missing(case, library)
     name = Path(library).name
     log = case.seen.log
-    needing = log.needed_by.get(library, "") if log is not None else ""
+    needing = _needing(case, library)
     tried = log.tried.get(library, ()) if log is not None else ()
     folders = {Path(file).parent for file in tried}
     who = Path(needing).name if needing else "an object that is loaded"

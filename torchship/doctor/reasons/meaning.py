@@ -79,6 +79,10 @@ def _wrapped(label: str, sentences: str) -> list[str]:
     )
 
 
+#: How a fix begins that is to ask the doctor about what the message names.
+_ASK = "Ask the doctor about"
+
+
 class Diagnosis(Record, kw_only=True):
     """What a message means."""
 
@@ -243,7 +247,8 @@ def _defines(torch: TorchInstall, symbol: str) -> bool:
     return False
 
 
-def lines_of_diagnosis(diagnosis: Diagnosis) -> Iterator[str]:
+def lines_of_diagnosis(diagnosis: Diagnosis, *, is_asked: bool = False) -> Iterator[str]:
+    """What a message means; `is_asked` if the doctor's own answer on what it names comes below."""
     yield f"message:  {diagnosis.line}"
     if diagnosis.about_symbol:
         yield from _wrapped("symbol:", diagnosis.about_symbol)
@@ -251,7 +256,9 @@ def lines_of_diagnosis(diagnosis: Diagnosis) -> Iterator[str]:
         yield from _wrapped("or:", diagnosis.about_cause)
     if diagnosis.about_library:
         yield from _wrapped("library:", diagnosis.about_library)
-    yield from lines_of_meaning(meaning_of(diagnosis.code))
+    found = meaning_of(diagnosis.code)
+    is_done = is_asked and found.fix.startswith(_ASK)
+    yield from lines_of_meaning(found._replace(fix="") if is_done else found)
 
 
 def lines_on_other_python(diagnosis: Diagnosis, program: str) -> Iterator[str]:

@@ -60,8 +60,9 @@ def _print(report: Report, size: _Size) -> None:
 def _of_nothing(report: Report) -> Iterator[str]:
     yield "no torch extension was found"
     if report.fix:
-        yield f"  {'to fix:':<9}{render.shorten_fix(report.fix)}"
-        yield f"  {'or:':<9}name a Python that has torch: {report.program} --python DIR"
+        named = f"{report.program} --python /env/bin/python"
+        yield f"  {'to fix:':<9}name a Python that has torch: {named}"
+        yield f"  {'or:':<9}{render.shorten_fix(report.fix)}"
 
 
 def _lines(report: Report, size: _Size) -> Iterator[str]:
