@@ -55,6 +55,19 @@ def test_a_variable_that_a_package_refuses_is_named(
     carry_out(env, row, "levels", before="export MY_LEVEL=high")
 
 
+@pytest.mark.parametrize(("value", "code"), [("12", "TD906"), ("1x", "TD713")])
+def test_a_number_counts_only_in_quotes(
+    env: LookedEnvironment, monkeypatch: pytest.MonkeyPatch, value: str, code: str
+) -> None:
+    source = READS.replace("not level.isdecimal()", "level")
+    env.add("levels", source)
+    env.add("quotes", source.replace("{level}", "{level!r}"))
+    monkeypatch.setenv("MY_LEVEL", value)
+    report = diagnose(env)
+    assert row_of(report, "levels").code == code
+    assert row_of(report, "quotes").code == "TD713"
+
+
 @pytest.mark.parametrize(("name", "value"), [("OTHER", "high"), ("MY_LEVEL", "6")])
 def test_a_variable_that_does_not_hold_it_or_is_not_read_is_not(
     env: LookedEnvironment, monkeypatch: pytest.MonkeyPatch, name: str, value: str
@@ -317,6 +330,17 @@ def test_a_sanitizer_that_is_not_loaded_first_is_told(env: LookedEnvironment) ->
     row = row_of(diagnose(env, "checked"), "checked")
     assert "_C.so was built with the sanitizer ASan" in row.summary
     carry_out(env, row, "checked")
+
+
+def test_what_ends_the_process_is_not_put_down_to_what_it_does_without(
+    env: LookedEnvironment,
+) -> None:
+    code = 'dlsym(dlopen("libm.so.6", 2), "nobody_has_it"); _exit(3);'
+    declared = "#include <dlfcn.h>\n#include <unistd.h>"
+    folder = env.add("ends", "import torch\nfrom . import _C\n")
+    env.add_module(folder / "_C.so", declared=declared, code=code)
+    env.list_objects("ends")
+    assert row_of(diagnose(env, "ends"), "ends").code == "TD906"
 
 
 # Programs.

@@ -21,7 +21,7 @@ from ..checks.packages import get_its_binaries
 from ..environment.owner import find_owner, is_shared_object_name
 from ..fixes.mending import install
 from ..looking.linker_log import LinkerError, LinkerLog
-from ..looking.seen import DIED
+from ..looking.seen import DIED, ENDED
 from .case import Case
 
 _OF_TORCH_OR_CUDA = re.compile(r"\blib(torch|c10|cu\w|nv\w|nccl)\w*\.so")
@@ -64,7 +64,8 @@ _NOT_OF_SYMBOLS = (
 
 def linker_refuses(case: Case) -> Finding | None:
     texts = [error.message for error in case.errors if _is_of_linker(error.message)]
-    if not texts and case.seen.log is not None and case.seen.outcome != "worked":
+    # What ends the process by itself has tried what it can do without, too.
+    if not texts and case.seen.log is not None and case.seen.outcome not in ("worked", ENDED):
         texts = [f"{error.file}: {error.text}" for error in _of_libraries(case.seen.log)]
         texts = [text for text in texts if _is_of_linker(text)]
     if case.seen.outcome == DIED:

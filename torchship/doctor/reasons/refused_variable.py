@@ -46,7 +46,10 @@ def _held(error: SeenError) -> Iterator[tuple[str, str]]:
     for name, value in os.environ.items():
         if len(value) < _SHORTEST or any(map(os.path.exists, value.split(os.pathsep))):
             continue
-        if re.search(rf"(?<![\w./-]){re.escape(value)}(?![\w/-])", error.message):
+        said = re.escape(value)
+        # A number is in many messages, too, but not in quotes.
+        pattern = rf"'{said}'" if value.isdecimal() else rf"(?<![\w./-]){said}(?![\w/-])"
+        if re.search(pattern, error.message):
             yield name, value
 
 

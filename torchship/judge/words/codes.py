@@ -261,6 +261,7 @@ OPTIONAL_PART = Code("TD711", "A part of the package does not work here, and is 
 NAME_ALONE = Code("TD712", "A placeholder, or another project of that name")
 PYTHON_TOLD = Code("TD713", "A variable of the environment keeps the package from being imported")
 CLASH = Code("TD714", "Two packages work alone, and not both in one process")
+INDEX_NOT_REACHED = Code("TD715", "An index of packages cannot be reached")
 
 NVCC_MISMATCH = Code("TD801", "nvcc's CUDA version differs from torch's")
 NO_TOOLKIT = Code("TD802", "No CUDA toolkit was found")

@@ -409,6 +409,11 @@ MESSAGES: tuple[Message, ...] = (
         codes.REQUIREMENT_NOT_MET,
         r"requires \S{1,200}, but you have|requires \S{1,200}, which is not installed",
     ),
+    Message(
+        "WARNING: Retrying (Retry(total=4, connect=None)) after connection broken",
+        codes.INDEX_NOT_REACHED,
+        r"WARNING: Retrying \(Retry\(total=|Failed to fetch: `https?://",
+    ),
     # Operators and caches.
     Message(
         "Only a single TORCH_LIBRARY can be used to register the namespace",
