@@ -551,8 +551,11 @@ class _Examination:
         ):
             seen = seen_of.get(normal(row.package or ""))
             is_prediction = row.state == FAILS and row.code not in packages.OF_LATER
-            if seen is not None and not seen.works:
-                continue
+            is_told = seen is not None and (
+                not seen.works or row.code == codes.WRITTEN_FOR_ANOTHER_TORCH
+            )
+            if is_told:
+                continue  # by its import
             if seen is None or not is_prediction:
                 yield row
             elif row.code == codes.WITHOUT_ITS_OPS:

@@ -1,8 +1,9 @@
 """The data types for binaries, runtimes, and the findings of `judge` on a binary in a runtime.
 
-All records are frozen. This module opens no file and judges nothing; `Environment.has_pip` looks
-whether one is there. The classes `*Name` read a name with `parse` (or raise NameFormatError) and
-write it with `str`: `parse(str(name)) == name`.
+All records are frozen. This module opens no file and judges nothing; `Environment`, when it is
+asked, looks whether pip is there, and what a shell takes for `python`. The classes `*Name` read a
+name with `parse` (or raise NameFormatError) and write it with `str`:
+`parse(str(name)) == name`.
 
 Every import of the package imports this module, so its data types are `Record`s: Python
 makes a `Record` class faster than a NamedTuple or a dataclass.
@@ -436,11 +437,22 @@ class Environment(Record):
     """The environment that the fixes are for, and how the package came there."""
 
     kind: str = "pip"  #: or "conda"
-    python: str = "python"
+    python: str = ""  #: the file of its Python; "" for that of the active environment
     installer: str | None = None  #: the tool; None if unknown, as in a source folder
     source: str | None = None  #: the file or folder it was installed from; None if unknown or gone
-    prefix: str = ""  #: its folder if another Python runs the doctor; "" for the active environment
+    prefix: str = ""  #: its folder; "" for the active environment
     path: tuple[str, ...] = ()  #: the folders that it imports from; () if unknown
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a shell takes its Python for `python`. Only a command asks, no import."""
+        if not self.python:
+            return True
+        from shutil import which
+
+        taken = which("python")
+        # The Pythons of two venvs can be links to one file, so their folders count as well.
+        return taken is not None and _place(taken) == _place(self.python)
 
     @property
     def has_pip(self) -> bool:
@@ -450,6 +462,11 @@ class Environment(Record):
                 if folder and (Path(folder) / "pip" / "__main__.py").is_file():
                     return True
         return not self.path
+
+
+def _place(program: str) -> tuple[Path, Path]:
+    path = Path(program)
+    return path.parent.resolve(), path.resolve()
 
 
 class Runtime(Record, kw_only=True):

@@ -33,6 +33,7 @@ def conda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     metadata = {"url": (tmp_path / "tiny-client.conda").as_uri()}
     (tmp_path / "conda-meta" / "tiny-client-0.1.0-cpu_0.json").write_text(json.dumps(metadata))
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setenv("CONDA_PREFIX", str(tmp_path))
     package = tmp_path / "lib" / "python3.11" / "site-packages" / "tiny_client"
     (package / "lib").mkdir(parents=True)
     (package / "__init__.py").write_text("")
@@ -88,7 +89,9 @@ def test_a_wheel_over_the_conda_package_is_mended_by_conda(conda: Path) -> None:
     install(conda, "pip")
     actual = environment(Target(), project(conda))
     assert actual.path == tuple(sys.path)
-    assert actual._replace(source=None, path=()) == Environment("conda", installer="pip")
+    assert actual._replace(source=None, path=(), python="", prefix="") == Environment(
+        "conda", installer="pip"
+    )
     runtime = make_runtime(make_torch("2.9.1"))._replace(environment=actual)
     assert ONCE in fixes.fit_torch(runtime).text
 
@@ -97,7 +100,8 @@ def test_a_wheel_alone_in_a_conda_environment_is_pips(conda: Path) -> None:
     next((Path(sys.prefix) / "conda-meta").glob("tiny-client-*")).unlink()
     install(conda, "pip")
     actual = environment(Target(), project(conda))
-    assert actual == Environment("pip", installer="pip", path=tuple(sys.path))
+    facts = Environment("pip", sys.executable, "pip", prefix=sys.prefix, path=tuple(sys.path))
+    assert actual == facts
 
 
 def test_objects_that_no_installer_lists_are_left_over(conda: Path) -> None:

@@ -443,7 +443,7 @@ def test_a_pin_to_another_layout_is_no_yes() -> None:
     cause = judge_foreign(owned("0.27.1", (2, 12))).cause
     assert cause is not None
     assert cause.status == UNKNOWN
-    assert cause.fix.text == f'{FROM_THE_CPU_INDEX} "torchvision==0.28.*"'
+    assert cause.fix.text == f'{FROM_THE_CPU_INDEX} "torchvision==0.28.0+cpu"'
 
 
 def test_operators_registered_with_classes_of_another_size_are_refused() -> None:
@@ -451,7 +451,7 @@ def test_operators_registered_with_classes_of_another_size_are_refused() -> None
     cause = judge_foreign(registers, torch=make_torch("2.9.1")).cause
     assert cause is not None
     assert cause.status == REJECTED
-    assert cause.fix.text == f'{FROM_THE_CPU_INDEX} "torchvision==0.24.*"'
+    assert cause.fix.text == f'{FROM_THE_CPU_INDEX} "torchvision==0.24.1+cpu"'
 
 
 @pytest.mark.parametrize(
@@ -518,9 +518,9 @@ def test_each_missing_library_is_mended_by_whoever_provides_it(
             'python -m pip install --force-reinstall --no-deps "torchvision==0.28.*"',
         ),
         ("0.28.0", "13.0", "install a build of torchvision for CUDA 13.0"),
-        ("0.24.1", None, f'{FROM_THE_CPU_INDEX} "torchvision==0.28.*"'),
+        ("0.24.1", None, f'{FROM_THE_CPU_INDEX} "torchvision==0.28.0+cpu"'),
         ("0.28.0", None, f'{FROM_THE_CPU_INDEX} "torchvision==0.28.0+cpu"'),
-        ("0.28.0a0+48b1edf", None, f'{FROM_THE_CPU_INDEX} "torchvision==0.28.*"'),
+        ("0.28.0a0+48b1edf", None, f'{FROM_THE_CPU_INDEX} "torchvision==0.28.0+cpu"'),
     ],
 )
 def test_another_cuda_major_is_mended_by_the_release_that_goes_with_this_torch(

@@ -153,7 +153,11 @@ class CondaEnvironment:
 
     def judge(self, path: str) -> dict[str, str]:
         command = [sys.executable, "-c", PROBE, str(self.prefix), path]
-        variables = {"PYTHONPATH": f"{REPO}:{packaging_alone()}", "PATH": "/usr/bin:/bin"}
+        variables = {
+            "PYTHONPATH": f"{REPO}:{packaging_alone()}",
+            "PATH": "/usr/bin:/bin",
+            "CONDA_PREFIX": str(self.prefix),
+        }
         answer = subprocess.check_output(command, env=variables, text=True)
         verdict: dict[str, str] = json.loads(answer.splitlines()[-1])
         return verdict

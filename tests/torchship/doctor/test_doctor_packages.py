@@ -278,3 +278,18 @@ def test_only_the_copy_that_python_imports_is_judged(
     assert process.returncode == (first == "broken")
     (notice,) = (row for row in report["notices"] if row["code"] == codes.HIDDEN_COPY)
     assert notice["state"] == "note"
+
+
+@pytest.mark.parametrize("names", [("theirs",), ()])
+def test_a_requirement_on_another_torch_is_told_where_nothing_is_imported(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    site = make_environment(tmp_path / "env")
+    add_torch(site)
+    add_package(site, "theirs", {"theirs/__init__.py": ""}, "Requires-Dist: torch==1.11.0")
+    add_package(site, "fitting", {"fitting/__init__.py": ""}, "Requires-Dist: torch>=1.11")
+    process = run_doctor("--json", "--python", str(tmp_path / "env"), *names)
+    (row,) = json.loads(process.stdout)["notices"]
+    assert (row["package"], row["state"], row["cause"]["code"]) == ("theirs", "note", "TD710")
+    assert "requires torch==1.11.0, and torch 2.9.1 is here" in row["cause"]["why"]
+    assert process.returncode == 0

@@ -24,6 +24,10 @@ from environments import (
 from packaging_alone import packaging_alone
 
 from torchship.doctor.environment import pythons
+from torchship.judge import fixes
+from torchship.judge.machine.runtime_probe import environment
+from torchship.judge.project import NOBODY
+from torchship.judge.target import Target
 
 PROBE = REPO / "torchship" / "doctor" / "environment" / "python_probe.py"
 
@@ -74,6 +78,25 @@ def test_the_commands_that_mend_name_the_judged_python(tmp_path: Path) -> None:
     process = run_doctor("--json", "--python", str(tmp_path / "env"), "broken")
     (row,) = json.loads(process.stdout)["extensions"]
     assert f"{tmp_path}/env/bin/python -m pip" in row["cause"]["fix"]
+
+
+@pytest.mark.parametrize("kind", ["pip", "conda"])
+@pytest.mark.parametrize("is_active", [True, False])
+def test_a_command_for_the_python_that_runs_goes_to_it_from_any_shell(
+    kind: str, is_active: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A venv's Python is a link, so another venv of the same base has the same file."""
+    for name in ("env", "other"):
+        make_environment(tmp_path / name)
+    monkeypatch.setenv("PATH", str(tmp_path / ("env" if is_active else "other") / "bin"))
+    monkeypatch.setenv("CONDA_PREFIX", str(tmp_path / ("env" if is_active else "other")))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "env" / "bin" / "python"))
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "env"))
+    facts = environment(Target())._replace(kind=kind, path=())
+    command = fixes.install_torch(facts, NOBODY).command
+    by_path = {"pip": f"{sys.executable} -m pip", "conda": f"conda install -p {sys.prefix} "}
+    assert (by_path[kind] in command) != is_active
+    assert is_active == command.startswith(("python -m pip", 'conda install "'))
 
 
 def test_the_probe_is_valid_for_python_3_7() -> None:

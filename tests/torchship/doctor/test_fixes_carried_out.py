@@ -20,11 +20,12 @@ from pathlib import Path
 import pytest
 from made_facts import make_runtime, make_torch
 from packaging_alone import packaging_alone
-from shared_objects import shared_object
+from shared_objects import fake_torch, shared_object
 from sick_environment import CARRIED_OUT, REPO, SickEnvironment, carries_out
 from small_client import PROJECT
 from small_clients import TORCHSHIP
 
+from torchship.doctor.fixes.mending import install_package
 from torchship.judge import BinaryRecord, Environment, Finding, fixes
 from torchship.judge.fixes import table
 from torchship.judge.fixes.table import Whose, Wrong
@@ -105,13 +106,35 @@ def test_a_damaged_file_comes_back_with_its_package(place: SickEnvironment) -> N
 def test_the_release_for_this_torch_replaces_one_for_another(place: SickEnvironment) -> None:
     place.publish_torch("2.9.1+cpu", [ADD])
     place.publish_torch("2.15.0")
-    for version, symbols in (("0.23.0", [ADD, ONLY_OLD]), ("0.24.0", [ADD]), ("0.29.0", [ADD])):
+    for version, symbols in (("0.23.0", [ADD, ONLY_OLD]), ("0.24.1+cpu", [ADD]), ("0.29.0", [ADD])):
         files = {"torchvision/_C.so": place.make_extension(version, symbols)}
         place.publish_wheel("torchvision", version, files)
+    place.publish_wheel("torchvision", "0.24.1", {"torchvision/_C.so": "another index's build"})
     place.install("torch==2.9.1+cpu", "torchvision==0.23.0")
     before = place.is_mended("torchvision/_C.so", fixes.Kind.INSTALL_RELEASE)
     assert "--index-url https://download.pytorch.org/whl/cpu " in before.command
     assert place.installed_version("torch") == "2.9.1+cpu"
+    assert place.installed_version("torchvision") == "0.24.1+cpu"
+
+
+@pytest.mark.parametrize(
+    ("name", "torch", "wanted"),
+    [
+        ("torchvision", "2.13.0+cpu", "torchvision==0.28.0+cpu"),
+        ("torchaudio", "2.9.1+cu128", "torchaudio==2.9.1+cu128"),
+        ("torchvision", "2.15.0+cpu", "torchvision==0.29.*"),  # it shares its minor with 2.14
+        ("torchcodec", "2.9.1+cpu", "torchcodec==0.9.*"),  # its patches are its own
+        ("torchvision", "2.13.0", "torchvision==0.28.*"),
+    ],
+)
+def test_a_build_of_pytorchs_index_is_asked_for_by_its_local_version(
+    tmp_path: Path, name: str, torch: str, wanted: str
+) -> None:
+    """What another index has under the same number is then no answer."""
+    folder = fake_torch(tmp_path, torch, cuda="13.0")
+    (tmp_path / f"torch-{torch}.dist-info").mkdir()
+    runtime = make_runtime(make_torch(torch, cuda="13.0")._replace(root=folder))
+    assert f'"{wanted}"' in install_package(name, runtime)
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_own_code_with_a_mistake_is_not_called_one_for_another_python(
 @pytest.mark.parametrize(
     ("words", "command"),
     [
-        ("needs a CPU build of PyTorch 2.9.1, and 2.13.0 is here", '"torch==2.9.1"'),
+        ("needs a CPU build of PyTorch 2.9.1, and 2.13.0 is here", '"torch==2.9.1+cpu"'),
         ("works with torch 2.13, built with torch v2.1, v2.2 and v2.4", '"torch==2.4.*"'),
         ("theirs requires torch>=2.14 but found torch 2.13.0", '"torch>=2.14"'),
         ("built for PyTorch version 2.10", '"torch==2.10.*"'),

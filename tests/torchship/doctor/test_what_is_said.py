@@ -95,6 +95,24 @@ def test_an_index_that_was_not_reached_is_named(
     assert "a wheel of theirs==1.*, in the build cpu, that" in tried.why_not
 
 
+def test_a_build_of_another_index_than_the_named_one_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pip's settings name a second place, which has the release in a build that fails."""
+    place = SickEnvironment(tmp_path)
+    place.publish_wheel("theirs", "1.0", {"theirs/__init__.py": "import gone\n"})
+    monkeypatch.delenv("PIP_NO_INDEX", raising=False)
+    monkeypatch.setenv("PIP_FIND_LINKS", str(place.index))
+    monkeypatch.setenv("PIP_RETRIES", "1")
+    index = "http://127.0.0.1:9/whl/cpu"  # a port on which nothing listens
+    trial = Trial("theirs", Python(executable=sys.executable))
+    start = f"{sys.executable} -m pip install --no-deps"
+    tried = trial.of_command(f"{start} --index-url {index} theirs")
+    assert tried.mends is None
+    assert f"{index} was not reached, and theirs 1.0 of another index" in tried.why_not
+    assert "does not fix the import; a mirror of it will do" in tried.why_not
+
+
 @pytest.mark.parametrize(
     ("source", "why"),
     [
@@ -134,14 +152,14 @@ def test_a_wrong_name_is_answered_with_near_ones_and_the_python(env: LookedEnvir
 def test_a_package_that_is_not_installed_gets_its_release_for_this_torch(tmp_path: Path) -> None:
     place = SickEnvironment(tmp_path)
     place.publish_torch("2.13.0+cpu")
-    for version in ("0.24.0", "0.28.0"):
+    for version in ("0.24.0", "0.28.0", "0.28.0+cpu"):
         place.publish_wheel("torchvision", version, {"torchvision/__init__.py": "import torch\n"})
     place.install("torch")
     ask = "python -m torchship.doctor torchvision 2>&1 >/dev/null || true"
     said = place.type(ask, PYTHONPATH=f"{REPO}:{packaging_alone()}")
     assert "torchvision is not installed for " in said
     place.type(said.partition("for torch 2.13.0+cpu: ")[2])
-    assert place.installed_version("torchvision") == "0.28.0"
+    assert place.installed_version("torchvision") == "0.28.0+cpu"
 
 
 def test_no_release_is_named_that_another_package_excludes(env: LookedEnvironment) -> None:

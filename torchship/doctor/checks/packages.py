@@ -32,7 +32,7 @@ from ..environment.installed import Distribution, hidden_copies
 from ..environment.known_packages import CAN_DO_WITHOUT, COMPILES, FALLS_BACK, NEEDS
 from ..environment.metadata import has_list, listed_names, wheel_tags
 from ..environment.owner import distributions, find_owner, is_shared_object_name
-from ..environment.standards import Python, fits_python, normal
+from ..environment.standards import Python, admits, fits_python, normal
 from ..fixes.mending import install, names_in_variable
 from ..report.rows import Row, notice
 
@@ -316,9 +316,27 @@ def _without_any(
     if tags and not any(tag.endswith("-any") for tag in tags):
         why = f"its wheel is for a platform ({some(tags, 1)}), and it holds no shared object"
         return _note(package, codes.WITHOUT_ITS_OPS, why)
+    if unmet := _other_torch(package, runtime):
+        return unmet
     if not is_named:
         return None
-    return _note(package, codes.PURE_PYTHON, "it holds Python files alone, which fit any torch")
+    why = "it holds Python files alone, so no binary of it can be for another torch"
+    return _note(package, codes.PURE_PYTHON, why)
+
+
+def _other_torch(package: Distribution, runtime: Runtime) -> Finding | None:
+    """Do the metadata of a package without binaries require another torch? Only its import shows
+    what its Python makes of the one that is here."""
+    torch = runtime.torch
+    needs = torch_requirements(package.core, Python.of(runtime))
+    if torch is None or all(admits(need, torch.version) for need in needs):
+        return None
+    why = (
+        f"it holds Python files alone, and was not imported; it requires "
+        f"torch{printable(','.join(needs))}, and torch {torch.version} is here"
+    )
+    finding = _note(package, codes.WRITTEN_FOR_ANOTHER_TORCH, why)
+    return finding._replace(needed=f"torch{printable(','.join(needs))}")
 
 
 def _about_torch(packages: Sequence[Distribution], runtime: Runtime) -> Iterator[Row]:

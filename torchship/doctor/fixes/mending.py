@@ -116,8 +116,10 @@ def fit_package(package: Distribution, runtime: Runtime) -> Fix:
     if runtime.environment.kind == "conda":
         # In words: the releases are PyPI's, and which of them a channel has, only its index tells.
         return fixes.in_words(f"{words}: {release}")
-    exact = f'"{package.name}=={fixes.any_patch_of(release)}"'
-    command = Pip(runtime.environment).reinstall(exact)
+    name = normal(package.name)
+    wanted = fixes.wanted_of_pair(name, release, paired_releases(name), runtime)
+    index = fixes.index_of_pair(name, runtime)
+    command = Pip(runtime.environment).reinstall(index, f'"{package.name}=={wanted}"')
     return fixes.command_alone(fixes.Kind.INSTALL_RELEASE, command)
 
 
@@ -125,7 +127,7 @@ def install_package(name: str, runtime: Runtime) -> str:
     """The command that installs a package that is not here, in a release for this torch; "" if none
     is known for it, or if others require another one."""
     release = _paired_release(name, runtime)
-    exactly = f"=={fixes.any_patch_of(release)}"
+    exactly = f"=={fixes.wanted_of_pair(name, release, paired_releases(name), runtime)}"
     asked = (specifier for _, specifier in catalog_of(runtime).specifiers_on(name))
     if not release or combine([exactly, *asked]) is None:
         return ""

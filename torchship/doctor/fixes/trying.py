@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from tempfile import TemporaryDirectory
+from urllib.parse import urlsplit
 
 from ...judge.project import Record
-from ...judge.text import list_names, printable
+from ...judge.text import list_names, printable, some
 from ..environment.standards import normal
 from ..looking import progress
 from ..looking.look import Subject, look
@@ -109,13 +110,18 @@ class Trial:
         """Whether the import works with what an installer puts into a folder."""
         with TemporaryDirectory(prefix="torch-doctor-") as folder:
             kept = [word for word in words if word not in _DROPPED]
-            if self._run([*kept, "--target", folder]) is None:
+            process = self._run([*kept, "--target", folder])
+            if process is None:
                 return None
             self._releases = tuple(_releases_in(folder, words))
             environ = {**os.environ, "PYTHONPATH": _first_on_path(folder)}
             python = self._python._replace(environ=environ)
             seen = look([Subject(module=self._module)], python).packages.get(self._module)
+        if seen is None or seen.works or not _is_without_its_index(words, process):
             return None if seen is None else seen.works
+        # Another index of pip's settings had the release, perhaps in another build.
+        self._failure = _not_reached(words, some(self._releases))
+        return None
 
     def _run(self, words: Sequence[str]) -> subprocess.CompletedProcess[str] | None:
         """Run a command; None if it fails, or does not end in time."""
@@ -156,15 +162,31 @@ def _last_word(text: str) -> str:
     return printable(next(reversed(errors or lines), "it fails")).removesuffix(".")[:200]
 
 
-def _not_reached(words: Sequence[str]) -> str:
-    """That the index of a command was not reached, and what does without it."""
-    index = next((after for before, after in pairwise(words) if before == "--index-url"), "")
+def _index_in(words: Sequence[str]) -> str:
+    return next((after for before, after in pairwise(words) if before == "--index-url"), "")
+
+
+def _is_without_its_index(words: Sequence[str], process: subprocess.CompletedProcess[str]) -> bool:
+    """Whether a command ended well without the index that it names."""
+    index = urlsplit(_index_in(words))
+    lines = f"{process.stdout}\n{process.stderr}".splitlines()
+    # What pip tells of a retry ends with the path, and what it tells of one host names it.
+    named = [name for name in (index.hostname, index.path) if name]
+    return any(_NO_CONNECTION.search(line) and any(n in line for n in named) for line in lines)
+
+
+def _not_reached(words: Sequence[str], instead: str = "") -> str:
+    """That the index of a command was not reached, and what does without it; `instead` is what
+    was taken from another one, and does not mend."""
+    index = _index_in(words)
     options = [*options_of(words)]
     wanted = next((word for word in words if word not in options), "the package")
     of_build = index.rstrip("/").rpartition("/")[2] if index else ""
     build = f", in the build {of_build}," if of_build else ""
+    of_another = f", and {instead} of another index does not fix the import" if instead else ""
     return printable(
-        f"{index or 'the index of packages'} was not reached; a mirror of it will do, or a wheel "
+        f"{index or 'the index of packages'} was not reached{of_another}; a mirror of it will do, "
+        "or a wheel "
         f"of {wanted}{build} that was fetched on another machine"
     )
 

@@ -6,6 +6,8 @@ Each method gives a command for a shell. Names and versions in it are quoted alr
 
 from __future__ import annotations
 
+import os
+
 from ..project import Record
 from ..records import Environment, Fix
 from ..text import quoted
@@ -18,7 +20,8 @@ class Pip(Record):
     environment: Environment
 
     def _start(self, action: str) -> str:
-        python = self.environment.python
+        environment = self.environment
+        python = "python" if environment.is_active else quoted(environment.python)
         if self.environment.has_pip:
             return f"{python} -m pip {action}"
         return f"uv pip {action} --python {python}"
@@ -51,7 +54,9 @@ class Conda(Record):
 
     def _start(self, action: str) -> str:
         prefix = self.environment.prefix
-        return f"conda {action} -p {quoted(prefix)}" if prefix else f"conda {action}"
+        active = os.environ.get("CONDA_PREFIX", "")
+        is_active = not prefix or os.path.realpath(active) == os.path.realpath(prefix)
+        return f"conda {action}" if is_active else f"conda {action} -p {quoted(prefix)}"
 
     def install(self, *arguments: str) -> str:
         """Install what is missing; other arguments are options."""

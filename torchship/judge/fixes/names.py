@@ -24,11 +24,11 @@ from .of_machine import newer_libstdcxx as newer_libstdcxx
 from .of_machine import python_with as python_with
 from .of_machine import set_variable as set_variable
 from .of_machine import unset as unset
-from .of_packages import any_patch_of as any_patch_of
 from .of_packages import compile_sdist as compile_sdist
 from .of_packages import index_of_pair as index_of_pair
 from .of_packages import install_requirements as install_requirements
 from .of_packages import same_cuda as same_cuda
+from .of_packages import wanted_of_pair as wanted_of_pair
 from .of_project import build as build
 from .of_project import fit_torch as fit_torch
 from .of_project import install_for_platform as install_for_platform

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from ..reading.layouts import LAYOUTS, minors_with
 from ..records import BinaryRecord, Environment, Fix, Owner, Runtime, dotted
@@ -14,7 +15,8 @@ from .of_torch import FIRST_WITH_CUDA_13, LOCAL_VERSION, PYTORCH_INDEX, index_of
 #: What PyTorch's index of a build has besides torch.
 PYTORCHS_OWN = ("torch", "torchvision", "torchaudio", "torchcodec")
 
-
+#: Those of them of which each release has the patch number of the torch that it is for.
+_OF_ONE_PATCH = ("torchvision", "torchaudio")
 _CUDA_RUNTIME = r"libcudart\.so\.(\d+)"
 
 
@@ -122,19 +124,33 @@ def _paired(owner: Owner, release: str, runtime: Runtime) -> Fix:
     """Install a release of a package for the installed torch, and leave that torch as it is."""
     if owner.channel == "conda":
         return by_conda(Conda(runtime.environment).install(f'"{owner.name}={release}"'))
-    wanted = any_patch_of(release)
-    index = ""
-    if local := local_of_pair(owner.name, runtime):
-        index = f"--index-url {PYTORCH_INDEX}{local}"
-        installed = owner.version.partition("+")[0]
-        is_release = re.fullmatch(r"\d+(\.\d+)+", installed) is not None
-        is_of_x86 = runtime.machine == "x86_64"  # Arm's builds have had no local version
-        if is_release and is_of_x86 and f"{installed}.".startswith(f"{release}."):
-            # It is the right release, built for another device. With an index that pip's
-            # settings add, any other build of the release would count as this one.
-            wanted = f"{installed}+{local}"
+    wanted = wanted_of_pair(owner.name, release, owner.release_for, runtime)
+    index = index_of_pair(owner.name, runtime)
+    local = local_of_pair(owner.name, runtime)
+    installed = owner.version.partition("+")[0]
+    is_release = re.fullmatch(r"\d+(\.\d+)+", installed) is not None
+    is_of_x86 = runtime.machine == "x86_64"  # Arm's builds have had no local version
+    if local and is_release and is_of_x86 and f"{installed}.".startswith(f"{release}."):
+        wanted = f"{installed}+{local}"  # the right release, built for another device
     command = Pip(runtime.environment).reinstall(index, f'"{owner.name}=={wanted}"')
     return command_alone(Kind.INSTALL_RELEASE, command)
+
+
+def wanted_of_pair(
+    name: str, release: str, releases: Mapping[tuple[int, int], str], runtime: Runtime
+) -> str:
+    """`0.28.0+cpu` for the release `0.28` of a build of PyTorch's index, and else `0.28.*`.
+
+    With an index that pip's settings add, any build of the release would count as the one of
+    PyTorch's index, if its local version were not named. `releases` are those of each minor.
+    """
+    local = local_of_pair(name, runtime)
+    patch = re.match(r"\d+\.\d+\.(\d+)(\+|$)", runtime.torch.version if runtime.torch else "")
+    is_for_one_minor = [*releases.values()].count(release) == 1
+    is_known = name in _OF_ONE_PATCH and is_for_one_minor and release.count(".") == 1
+    if local and patch and is_known and runtime.machine == "x86_64":
+        return f"{release}.{patch[1]}+{local}"
+    return any_patch_of(release)
 
 
 def any_patch_of(release: str) -> str:

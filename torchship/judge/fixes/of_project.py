@@ -43,12 +43,12 @@ def build(project: Project) -> Fix:
     return command_alone(Kind.BUILD_PROJECT, f"{project.command} build")
 
 
-def install_here(project: Project) -> Fix:
+def install_here(runtime: Runtime) -> Fix:
     """Install the project from the source folder that is the current one."""
     return command_in_words(
         Kind.BUILD_PROJECT,
-        f"{{command}}   (or: {build(project)})",
-        "python -m pip install . --no-build-isolation",
+        f"{{command}}   (or: {build(runtime.project)})",
+        Pip(runtime.environment).install(". --no-build-isolation"),
     )
 
 

@@ -71,6 +71,12 @@ def local_version(torch: TorchInstall | None) -> str:
     return local if re.fullmatch(LOCAL_VERSION, local) else ""
 
 
+def _of_build(version: str, local: str) -> str:
+    """A version in the build of one of PyTorch's indexes, such as `2.9.1+cpu`: other indexes that
+    pip's settings add have the same version in another build."""
+    return f"{version}+{local}" if local and "+" not in version else version
+
+
 def index_of(torch: TorchInstall | None) -> str:
     """The option that names PyTorch's index of this torch's build; "" for PyPI."""
     local = local_version(torch)
@@ -84,7 +90,7 @@ def reinstall_torch(environment: Environment, torch: TorchInstall | None) -> Fix
     if environment.kind != "conda" and not torch.is_release:
         return in_words(f"install torch {torch.version} again from where it came")
     local = local_version(torch)
-    exact = f"{_public(torch)}+{local}" if local else _public(torch)
+    exact = _of_build(_public(torch), local)
     return by_installer(
         environment,
         Kind.REINSTALL_TORCH,
@@ -113,7 +119,9 @@ def torch_of_files(runtime: Runtime, name: str, version: str) -> Fix:
     words = f"{words}, or the newest torch that it has one for: {{command}}"
     if runtime.environment.kind == "conda":
         return by_conda(Conda(runtime.environment).install(f'"pytorch={version}"'), words)
-    exact = f"=={version}" if version.count(".") > 1 else f"=={version}.*"
+    local = local_version(runtime.torch)
+    is_whole = version.count(".") > 1
+    exact = f"=={_of_build(version, local)}" if is_whole else f"=={version}.*"
     command = Pip(runtime.environment).install(index_of(runtime.torch), f'"torch{exact}"')
     return command_in_words(Kind.FIT_TORCH, words, command, (name,))
 
@@ -125,18 +133,18 @@ def torch_of_package(runtime: Runtime, name: str, wanted: str, *, cuda: str = ""
     version = wanted.lstrip("=~<>!")
     sign = wanted[: len(wanted) - len(version)]
     minor = parse_minor(version)
-    index = index_of(runtime.torch)
+    index, local = index_of(runtime.torch), local_version(runtime.torch)
     if minor and cuda and not (runtime.torch and f"cuda {cuda}" in runtime.torch.device.lower()):
         # PyPI's builds of torch have CUDA.
         of_pypi = "13" if minor >= FIRST_WITH_CUDA_13 else "12"
         if cuda != of_pypi or runtime.machine != "x86_64":
             minor = None
-        index = ""
+        index = local = ""
     if minor is None or sign == "!=" or runtime.environment.kind == "conda":
         return other_release(f"{words}, or the torch that it is for", name)
     if sign in ("", "=="):
         whole = version.count(".") > 1 and not version.endswith(".*")
-        wanted = f"=={version}" if whole else f"=={dotted(minor)}.*"
+        wanted = f"=={_of_build(version, local)}" if whole else f"=={dotted(minor)}.*"
     command = Pip(runtime.environment).install(index, f'"torch{wanted}"')
     words = f"{words}, or the torch that it is for: {{command}}"
     return command_in_words(Kind.FIT_TORCH, words, command, (name,))

@@ -14,7 +14,7 @@ from ..reading.binary import newest_versions
 from ..reading.elf import Elf, ElfError
 from ..records import Environment, Runtime, TorchInstall
 from ..target import Target
-from ..text import printable, quoted, read_json, read_regular
+from ..text import printable, read_json, read_regular
 from .system import libc, machine, parse_libc, system_folders
 from .torch_probe import (
     TorchNotFoundError,
@@ -174,10 +174,10 @@ def environment(target: Target, project: Project = NOBODY) -> Environment:
     is_conda = by == "conda" or conda
     return Environment(
         kind="conda" if is_conda else "pip",
-        python=quoted(target.executable()) if target.python else "python",
+        python=target.executable() or "",
         installer=by,
         source=_source(project, prefix, is_conda=is_conda),
-        prefix=str(prefix) if target.python else "",
+        prefix=str(prefix),
         path=target.search_path(),
     )
 

@@ -96,7 +96,7 @@ def no_binaries(runtime: Runtime) -> Finding:
         needed="binaries built for this torch",
         code=codes.SOURCE_FOLDER,
         why=f"{runtime.project.distribution} was not built here yet",
-        fix=fixes.install_here(runtime.project),
+        fix=fixes.install_here(runtime),
     )
 
 
