@@ -184,6 +184,18 @@ def test_a_second_fix_of_a_package_is_said_to_be_needed_as_well(
     assert "to fix: do this" in lines and "then: do that" in lines
 
 
+def test_what_was_only_read_is_never_said_to_work(capsys: pytest.CaptureFixture[str]) -> None:
+    """Beside what was looked at, too: in each form, in the row and in the sum."""
+    report = report_of_notes(files=("_C.so",))
+    for is_looking in (False, True):
+        for name, form in FORMS.items():
+            form(report._replace(is_looking=is_looking))
+            out = capsys.readouterr().out
+            assert "nothing found" in out, name
+            assert "works" not in out and '"state": "works"' not in out, name
+            assert name == "json" or "nothing found by reading: 1, not working: 0" in out, name
+
+
 def report_of_notes(*notes: Finding, files: tuple[str, ...] = ("_C.so",)) -> Report:
     """Objects that work, of which something is to be known."""
     runtime = Runtime(system="linux", machine="x86_64", python=(3, 11, 0), target=Target())
@@ -230,7 +242,7 @@ def test_every_form_tells_a_note_with_its_fix(capsys: pytest.CaptureFixture[str]
 def test_json_has_the_notes_of_what_works(capsys: pytest.CaptureFixture[str]) -> None:
     print_json(report_of_notes(ASKS_FOR_STACK))
     (row,) = json.loads(capsys.readouterr().out)["extensions"]
-    assert (row["state"], row["code"], row["cause"]) == ("works", None, None)
+    assert (row["state"], row["code"], row["cause"]) == ("nothing found", None, None)
     assert [note["code"] for note in row["notes"]] == ["TD307"]
 
 

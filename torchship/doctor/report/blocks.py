@@ -18,7 +18,7 @@ from ..environment.owner import is_shared_object_name
 from ..environment.targets import exists
 from ..looking.seen import Seen
 from .report import Report, first_code, heading, summary, table
-from .rows import STATES, Row
+from .rows import NOTHING_FOUND, STATES, Row
 
 #: Of what was seen, and of why.
 _MOST_LINES = 3
@@ -176,12 +176,13 @@ def _called(what: str) -> str:
 
 def _rest(report: Report, size: _Size) -> Iterator[str]:
     prefix = report.runtime.target.prefix
-    works = "works" if report.is_looking else "nothing found by reading"
-    working = by_package([row for row in report.rows if row.state == WORKS])
-    failing = {row.name for row in report.rows if row.state in (FAILS, CANNOT_BE_TOLD)}
-    names = [_working(name, working[name]) for name in working if name not in failing]
-    if names:
-        yield from _wrapped(f"{works}: ", ", ".join(names), prefix)
+    told = {row.name for row in report.rows if row.state in (FAILS, CANNOT_BE_TOLD)}
+    for state, words in ((WORKS, "works"), (NOTHING_FOUND, "nothing found by reading")):
+        of_state = by_package([row for row in report.rows if row.said == state])
+        names = [_working(name, of_state[name]) for name in of_state if name not in told]
+        told.update(of_state)
+        if names:
+            yield from _wrapped(f"{words}: ", ", ".join(names), prefix)
     notes = _notes(report.rows)
     for note in notes[: size.notes]:
         code = f" ({note.code})" if note.code else ""

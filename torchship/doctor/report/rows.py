@@ -18,9 +18,15 @@ from ..decide import (
 from ..environment.owner import find_owner
 from ..looking.seen import Seen
 
-STATES = {WORKS: "works", FAILS: "does not work", CANNOT_BE_TOLD: "cannot be told", REMARK: "note"}
-#: What is said where nothing but files was looked at.
+#: What is said where reading alone decided, and found nothing against it: no import was seen.
 NOTHING_FOUND = "nothing found"
+STATES = {
+    WORKS: "works",
+    NOTHING_FOUND: NOTHING_FOUND,
+    FAILS: "does not work",
+    CANNOT_BE_TOLD: "cannot be told",
+    REMARK: "note",
+}
 
 
 class Row(Record, kw_only=True):
@@ -42,6 +48,12 @@ class Row(Record, kw_only=True):
     tried: tuple[str, ...] | None = None
     why_not_tried: str = ""  #: why its fix was not tried, if it was to be
     read: Finding | None = None  #: what reading finds, if the look decided
+
+    @property
+    def said(self) -> str:
+        """The state as it is told: `NOTHING_FOUND` in place of `WORKS` where only files were
+        read."""
+        return NOTHING_FOUND if self.state == WORKS and self.decided_by == "reading" else self.state
 
     @property
     def code(self) -> str:
