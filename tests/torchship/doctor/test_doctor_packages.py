@@ -166,7 +166,9 @@ def test_tags_are_read_as_pip_reads_them(tag: str, fits: bool) -> None:
     assert fits_python(tag, python) is fits
 
 
-@pytest.mark.parametrize(("tag", "state"), [("cp27-cp27mu-linux_x86_64", "fails"), ("", "nothing found")])
+@pytest.mark.parametrize(
+    ("tag", "state"), [("cp27-cp27mu-linux_x86_64", "fails"), ("", "nothing found")]
+)
 def test_a_module_without_a_tag_is_for_the_python_of_its_wheel(
     site: Path, tag: str, state: str
 ) -> None:
