@@ -254,7 +254,7 @@ def _annotation(command: str, row: Row) -> str:
     if row.allowed is not None:
         message += f" (allowed: {row.allowed})"
     if row.finding is not None and row.finding.fix:
-        message += f"\nto fix: {row.finding.fix}"
+        message += f"\n{row.label} {row.finding.fix}"
     properties = {
         "file": render.shorten_home(str(row.path)),
         "title": f"{row.code} {title}".strip(),
@@ -284,7 +284,8 @@ def _lines_of_table(report: Report, prefix: str) -> Iterator[str]:
     for row in report.rows:
         fix = "; ".join(render.shorten_fix(one.fix, prefix) for one in row.told if one.fix)
         cells = (row.name, _file(row), _state(row), row.code, row.summary)
-        code = _code_span(fix) if fix else ""
+        label = f"{row.label} " if row.label != "to fix:" else ""
+        code = f"{label}{_code_span(fix)}" if fix else ""
         yield f"| {' | '.join(_cell(cell, prefix) for cell in cells)} | {code} |"
 
 

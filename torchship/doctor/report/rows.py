@@ -78,6 +78,13 @@ class Row(Record, kw_only=True):
         return bool(fix.releases_of) and not fix.command
 
     @property
+    def label(self) -> str:
+        """What is printed before its fix: of one that was tried in vain, too, nothing says that it
+        mends."""
+        fix = self.finding.fix if self.finding else NO_FIX
+        return fix._replace(is_advice=fix.is_advice or self.mends is False).label
+
+    @property
     def is_failure(self) -> bool:
         return self.state == FAILS and self.allowed is None
 
