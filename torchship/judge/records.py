@@ -542,6 +542,12 @@ class Fix(Record):
     command: str = ""  #: for a shell; empty if there are only words
     kind: str = ""  #: of the command, one of `fixes.Kind`
     releases_of: tuple[str, ...] = ()  #: distributions of which another release may mend it
+    is_advice: bool = False  #: whether nothing says that it mends: what to try, or to report
+
+    @property
+    def label(self) -> str:
+        """What is printed before it."""
+        return "advice:" if self.is_advice else "to fix:"
 
     def __bool__(self) -> bool:
         return bool(self.text)
@@ -575,7 +581,7 @@ class Finding(Record, kw_only=True):
     @property
     def lines(self) -> tuple[str, ...]:
         """The lines that errors and reports print below the cause."""
-        fix = (f"to fix:   {self.fix}",) if self.fix else ()
+        fix = (f"{self.fix.label:<10}{self.fix}",) if self.fix else ()
         return (f"observed: {self.observed}", f"needed:   {self.needed}", *fix)
 
 

@@ -164,7 +164,7 @@ def test_the_doctor_of_a_project_judges_a_recorded_extension_too(
     aten: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert doctor(PROJECT, ["--json", str(aten)]) == 0
-    assert json.loads(capsys.readouterr().out)["extensions"][0]["state"] == "works"
+    assert json.loads(capsys.readouterr().out)["extensions"][0]["state"] == "nothing found"
 
 
 def test_the_glue_of_another_client_of_the_engine_is_no_part_of_ours(

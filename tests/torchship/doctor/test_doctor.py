@@ -87,7 +87,7 @@ def states(process: subprocess.CompletedProcess[str]) -> dict[str, str]:
 
 def test_every_extension_of_the_environment_is_found_and_judged(doctor: Doctor) -> None:
     process = doctor("--json")
-    assert states(process) == {"good": "works", "silent": "unknown", "broken": "fails"}, (
+    assert states(process) == {"good": "nothing found", "silent": "unknown", "broken": "fails"}, (
         process.stderr
     )
     assert process.returncode == 1
@@ -107,7 +107,7 @@ def test_a_package_or_a_file_can_be_asked_for(doctor: Doctor, name: str, code: i
 
 def test_a_package_comes_before_a_folder_of_its_name(doctor: Doctor, site: Path) -> None:
     (site.parent / "good").mkdir()
-    assert states(doctor("--json", "good")) == {"good": "works"}
+    assert states(doctor("--json", "good")) == {"good": "nothing found"}
 
 
 def test_the_table_names_package_state_and_cure(doctor: Doctor) -> None:
@@ -180,7 +180,7 @@ def test_what_is_installed_from_its_source_folder_is_found_and_owned(
         for name, ownership in describe_extensions(doctor).items()
         if "edited-package" in ownership
     }
-    assert owned == {"edited/_C.so": ("edited-package", "works")}
+    assert owned == {"edited/_C.so": ("edited-package", "nothing found")}
     assert describe_extensions(doctor, "edited-package") == owned
 
 
@@ -195,7 +195,7 @@ def test_the_conda_package_owns_what_conda_installed(
     files = ["site/theirs/_C.so"]
     meta = {"name": "theirs-conda", "version": "1", "depends": ["libtorch >=2.9.1,<2.10.0a0"]}
     (site.parent / "conda-meta" / "theirs.json").write_text(json.dumps({**meta, "files": files}))
-    state = "works" if installer == "conda" else "unknown"
+    state = "nothing found" if installer == "conda" else "unknown"
     assert describe_extensions(doctor)["theirs/_C.so"] == (owner, state)
 
 
@@ -213,7 +213,7 @@ def test_a_file_that_is_named_has_its_row_though_it_needs_no_torch(doctor: Docto
         "plain/_impl.so",
         "good/_C.so",
     }
-    assert describe_extensions(doctor, "plain", "good") == {"good/_C.so": ("good", "works")}
+    assert describe_extensions(doctor, "plain", "good") == {"good/_C.so": ("good", "nothing found")}
 
 
 def test_a_folder_of_another_platform_is_said_to_be_one(doctor: Doctor, tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_a_named_file_is_only_read(failing: LookedEnvironment) -> None:
     path = failing.site / "good" / "_C.so"
     report = json.loads(doctor(failing, "--json", str(path)).stdout)
     (row,) = report["extensions"]
-    assert (row["decided_by"], row["seen"]) == ("reading", None)
+    assert (row["decided_by"], row["seen"], row["state"]) == ("reading", None, "nothing found")
     assert (report["imported"], report["not_imported_since"]) == (False, "files alone were named")
 
 

@@ -32,7 +32,7 @@ from torchship.doctor.report.report import (
     print_json,
     print_markdown,
 )
-from torchship.doctor.report.rows import notice, row_of_verdict
+from torchship.doctor.report.rows import Row, notice, row_of_verdict
 from torchship.judge import fixes
 from torchship.judge.records import (
     NO_FIX,
@@ -40,6 +40,7 @@ from torchship.judge.records import (
     REJECTED,
     BinaryRecord,
     Finding,
+    Fix,
     Owner,
     Runtime,
     Verdict,
@@ -160,28 +161,75 @@ def test_a_fix_in_markdown_is_the_command_as_it_is_typed(
     assert '| `` pip install "a==2.*" \\| tee `date`_log `` |' in out
 
 
-def test_a_second_fix_of_a_package_is_said_to_be_needed_as_well(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    rows = [
+OPEN = fixes.command_alone(fixes.Kind.OPEN_FILE, "chmod a+r x.so")
+APT = fixes.command_alone(fixes.Kind.INSTALL_BY_APT, "apt install libx")
+OTHER = fixes.command_alone(fixes.Kind.INSTALL_RELEASE, "pip install x==2")
+GUESS = fixes.advice("install another release of x", "x")
+
+
+def _rows_of(*mended_by: Fix) -> tuple[Row, ...]:
+    """Failures of one package, each with its own cause and fix."""
+    causes = (codes.DAMAGED_FILE, codes.MUSL, codes.LIBRARY_MISSING)
+    return tuple(
         notice(
-            Finding(
-                dimension="file",
-                status=REJECTED,
-                code=code,
-                observed="",
-                needed="",
-                fix=fixes.in_words(fix),
-            ),
+            Finding(dimension="file", status=REJECTED, code=code, observed="", needed="", fix=fix),
             Path("x.so"),
             package="x",
             version="1.0",
         )
-        for code, fix in ((codes.DAMAGED_FILE, "do this"), (codes.MUSL, "do that"))
-    ]
-    print_all(hostile_report()._replace(extensions=tuple(rows)))
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert "to fix: do this" in lines and "then: do that" in lines
+        for code, fix in zip(causes, mended_by, strict=False)
+    )
+
+
+@pytest.mark.parametrize(
+    ("mended_by", "needed"),
+    [
+        ((OPEN, APT), "needed: both, in this order"),
+        ((OPEN, APT, OTHER), "needed: all, in this order"),
+        ((OTHER, OPEN), "needed: the first; check again after it, since the second may then"),
+        ((fixes.in_words("do this"), OPEN, APT), "since the others may then be needed no more"),
+    ],
+)
+def test_of_several_fixes_it_is_said_which_are_needed_and_in_which_order(
+    mended_by: tuple[Fix, ...], needed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_all(hostile_report()._replace(extensions=_rows_of(*mended_by)))
+    out = " ".join(capsys.readouterr().out.split())
+    assert needed in out
+    assert f"to fix: {mended_by[0]} then: {mended_by[1]} " in out
+
+
+def test_one_fix_is_needed_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    print_blocks(hostile_report()._replace(extensions=_rows_of(OPEN)))
+    assert "needed:" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("fix", "mends"), [(GUESS, None), (OTHER, False)])
+def test_what_is_not_known_to_mend_is_advice_in_each_form(
+    fix: Fix, mends: bool | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (row,) = _rows_of(fix)
+    for name in ("text", "rows", "github", "markdown"):
+        FORMS[name](hostile_report()._replace(extensions=(row._replace(mends=mends),), notices=()))
+        out = capsys.readouterr().out
+        assert "advice: " in out, name
+        assert "to fix: " not in out, name
+    if mends is None:
+        print_json(hostile_report()._replace(extensions=(row,)))
+        (told,) = json.loads(capsys.readouterr().out)["extensions"]
+        assert told["cause"]["is_advice"] is True
+
+
+def test_what_was_only_read_is_never_said_to_work(capsys: pytest.CaptureFixture[str]) -> None:
+    """Beside what was looked at, too: in each form, in the row and in the sum."""
+    report = report_of_notes(files=("_C.so",))
+    for is_looking in (False, True):
+        for name, form in FORMS.items():
+            form(report._replace(is_looking=is_looking))
+            out = capsys.readouterr().out
+            assert "nothing found" in out, name
+            assert "works" not in out and '"state": "works"' not in out, name
+            assert name == "json" or "nothing found by reading: 1, not working: 0" in out, name
 
 
 def report_of_notes(*notes: Finding, files: tuple[str, ...] = ("_C.so",)) -> Report:
@@ -230,7 +278,7 @@ def test_every_form_tells_a_note_with_its_fix(capsys: pytest.CaptureFixture[str]
 def test_json_has_the_notes_of_what_works(capsys: pytest.CaptureFixture[str]) -> None:
     print_json(report_of_notes(ASKS_FOR_STACK))
     (row,) = json.loads(capsys.readouterr().out)["extensions"]
-    assert (row["state"], row["code"], row["cause"]) == ("works", None, None)
+    assert (row["state"], row["code"], row["cause"]) == ("nothing found", None, None)
     assert [note["code"] for note in row["notes"]] == ["TD307"]
 
 

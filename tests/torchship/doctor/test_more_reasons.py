@@ -170,6 +170,7 @@ def test_it_is_reported_to_the_package_that_was_imported(env: LookedEnvironment)
     env.add("upper", "import torch\nimport lower\n")
     row = row_of(diagnose(env), "upper")
     assert row.finding is not None and "report it to upper" in row.finding.fix.text
+    assert row.finding.fix.is_advice
 
 
 def test_of_two_libraries_of_a_name_the_one_that_has_the_symbol_is_named(

@@ -303,6 +303,7 @@ def test_a_name_that_a_module_itself_refuses_is_told(
     assert row.code == "TD707" and "`lower.Inf` was removed" in row.summary
     assert fix_of(row).command.endswith(command) and bool(fix_of(row).command) is bool(command)
     assert fix_of(row).releases_of == (() if command else ("upper", "lower"))
+    assert fix_of(row).is_advice is not bool(command)
 
 
 @pytest.mark.parametrize(

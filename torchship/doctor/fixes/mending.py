@@ -81,7 +81,7 @@ def _at_odds(need: Need, others: Sequence[tuple[Distribution, str]]) -> Fix:
     clashing = [one for one in others if combine([need.specifier, one[1]]) is None] or others
     asking = [f"{one.name} {one.version} requires {need.within(text)}" for one, text in clashing]
     words = f"no {need.name} is {need.text}, which is needed here, and what others ask for"
-    return fixes.other_release(
+    return fixes.advice(
         f"{words}: {some(asking, 2)}. Install another release of one of them",
         *dict.fromkeys(one.name for one, _ in clashing),
     )

@@ -330,7 +330,7 @@ def other_release(
         f"{here}: {name} was written for another release of it{allowed}",
         observed=f"{owner.name} {owner.version}",
         needed=f"a release of {owner.name} that {asking.name} was written for",
-        fix=fixes.other_release(
+        fix=fixes.advice(
             f"install another release of {owner.name}, or a newer one of {asking.name}",
             asking.name,
             owner.name,

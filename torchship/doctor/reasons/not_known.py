@@ -46,7 +46,7 @@ def reason_is_not_known(case: Case) -> Finding:
     return case.finding(
         codes.REASON_NOT_KNOWN,
         f"{why}{not_so}; excluded: {some(excluded)}",
-        fix=fixes.in_words(
+        fix=fixes.advice(
             f"report it to {_who(case)}, with the whole traceback and the output of --json",
         ),
     )

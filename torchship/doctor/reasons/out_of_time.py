@@ -24,6 +24,6 @@ def import_does_not_end(case: Case) -> Finding | None:
     finding = case.finding(
         codes.IMPORT_DOES_NOT_END,
         f"the import had not ended after {case.seen.seconds:.0f} s{where}",
-        fix=fixes.in_words("if it only takes long, give it more: --seconds 300"),
+        fix=fixes.advice("if it only takes long, give it more: --seconds 300"),
     )
     return finding._replace(status=UNKNOWN)

@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from ...judge.fixes.kinds import LEAVING
 from ...judge.project import Record
 from ...judge.records import NO_FIX, Finding, Fix
 from ...judge.text import some
@@ -18,7 +19,7 @@ from ..environment.owner import is_shared_object_name
 from ..environment.targets import exists
 from ..looking.seen import Seen
 from .report import Report, first_code, heading, summary, table
-from .rows import STATES, Row
+from .rows import NOTHING_FOUND, STATES, Row
 
 #: Of what was seen, and of why.
 _MOST_LINES = 3
@@ -117,10 +118,15 @@ def block(
     # its parts then is not known yet.
     is_explained = _is_failed_import(seen) and main.code != codes.REASON_NOT_KNOWN
     of_parts = [] if is_explained else rows
-    for number, fix in enumerate(_fixes([main, *of_parts])[: size.fixes]):
+    fixes = _fixes([main, *of_parts])[: size.fixes]
+    for number, fix in enumerate(fixes):
         # A command is printed whole: it is to be copied.
-        label = "to fix:" if number == 0 else "then:"
+        label = main.label if main.finding and fix == main.finding.fix else fix.label
+        label = "then:" if number and label == "to fix:" else label
         yield f"  {label:<9}{render.shorten_fix(fix, prefix)}"
+    mending = [fix for fix in fixes if not fix.is_advice]
+    if len(mending) > 1:
+        yield from labelled("needed:", _which_are_needed(mending), prefix)
     if main.tried is not None:
         not_too = f"; nor was the command: {main.why_not_tried}" if main.why_not_tried else ""
         yield from labelled("tried:", f"{_of_trial(main.tried, main.mends)}{not_too}", prefix)
@@ -163,12 +169,21 @@ def _fixes(rows: Sequence[Row]) -> list[Fix]:
     return [*fixes.values()]
 
 
+def _which_are_needed(fixes: Sequence[Fix]) -> str:
+    """Whether all fixes of a package are needed. Each is of another cause, but all causes were
+    found in the files that are here now: one that puts others there may mend the rest."""
+    if all(fix.kind in LEAVING for fix in fixes[:-1]):
+        return "both, in this order" if len(fixes) == 2 else "all, in this order"
+    rest = "the second" if len(fixes) == 2 else "the others"
+    return f"the first; check again after it, since {rest} may then be needed no more"
+
+
 def lines_of_reason(reason: Finding | None, prefix: str) -> Iterator[str]:
     """What a pasted message comes from in this environment, if that is known."""
     if reason is not None:
         yield from _labelled("here:", f"{reason.code}: {reason.why}", prefix)
         if reason.fix:
-            yield f"  {'to fix:':<9}{render.shorten_fix(reason.fix, prefix)}"
+            yield f"  {reason.fix.label:<9}{render.shorten_fix(reason.fix, prefix)}"
 
 
 def _called(what: str) -> str:
@@ -177,18 +192,19 @@ def _called(what: str) -> str:
 
 def _rest(report: Report, size: _Size) -> Iterator[str]:
     prefix = report.runtime.target.prefix
-    works = "works" if report.is_looking else "nothing found by reading"
-    working = by_package([row for row in report.rows if row.state == WORKS])
-    failing = {row.name for row in report.rows if row.state in (FAILS, CANNOT_BE_TOLD)}
-    names = [_working(name, working[name]) for name in working if name not in failing]
-    if names:
-        yield from _wrapped(f"{works}: ", ", ".join(names), prefix)
+    told = {row.name for row in report.rows if row.state in (FAILS, CANNOT_BE_TOLD)}
+    for state, words in ((WORKS, "works"), (NOTHING_FOUND, "nothing found by reading")):
+        of_state = by_package([row for row in report.rows if row.said == state])
+        names = [_working(name, of_state[name]) for name in of_state if name not in told]
+        told.update(of_state)
+        if names:
+            yield from _wrapped(f"{words}: ", ", ".join(names), prefix)
     notes = _notes(report.rows)
     for note in notes[: size.notes]:
         code = f" ({note.code})" if note.code else ""
         yield from _wrapped("note: ", f"{some([*note.of], 3)}: {note.why}{code}", prefix)
         if note.fix:
-            yield f"      to fix: {render.shorten_fix(note.fix, prefix)}"
+            yield f"      {note.fix.label} {render.shorten_fix(note.fix, prefix)}"
     if len(notes) > size.notes:
         yield f"note: {len(notes) - size.notes} more: {report.program} --verbose"
     yield summary(report)

@@ -135,22 +135,22 @@ def _file(row: Row) -> str:
 def _state(row: Row) -> str:
     if row.allowed is not None:
         return "allowed"
-    if row.state == WORKS and row.decided_by == "reading":
-        return NOTHING_FOUND
-    return STATES[row.state]
+    return STATES[row.said]
 
 
 def summary(report: Report) -> str:
     """The last line: how many rows work, do not work, and cannot be told."""
     judged = [row for row in report.rows if row.state != REMARK]
-    states = [row.state for row in judged]
+    states = [row.said for row in judged]
     packages = len({row.name for row in judged})
-    works = "working" if report.is_looking else "nothing found by reading"
+    read = f"nothing found by reading: {states.count(NOTHING_FOUND)}, "
+    works = f"working: {states.count(WORKS)}, " if report.is_looking else ""
     one, more = ("import or file", "imports and files") if report.is_looking else ("file", "files")
     line = (
         f"{packages} package{'s' * (packages != 1)}, "
         f"{len(judged)} {one if len(judged) == 1 else more}: "
-        f"{works}: {states.count(WORKS)}, not working: {states.count(FAILS)}, "
+        f"{works}{read if not works or NOTHING_FOUND in states else ''}"
+        f"not working: {states.count(FAILS)}, "
         f"cannot be told: {states.count(CANNOT_BE_TOLD)}"
     )
     allowed = sum(row.allowed is not None for row in report.rows)
@@ -181,7 +181,7 @@ def _json_of(row: Row) -> dict[str, object]:
         "path": row.path,
         "package": row.package,
         "version": row.version,
-        "state": row.state,
+        "state": row.said,
         "code": row.code or None,
         "cause": row.finding,
         "notes": row.notes,
@@ -254,7 +254,7 @@ def _annotation(command: str, row: Row) -> str:
     if row.allowed is not None:
         message += f" (allowed: {row.allowed})"
     if row.finding is not None and row.finding.fix:
-        message += f"\nto fix: {row.finding.fix}"
+        message += f"\n{row.label} {row.finding.fix}"
     properties = {
         "file": render.shorten_home(str(row.path)),
         "title": f"{row.code} {title}".strip(),
@@ -284,7 +284,8 @@ def _lines_of_table(report: Report, prefix: str) -> Iterator[str]:
     for row in report.rows:
         fix = "; ".join(render.shorten_fix(one.fix, prefix) for one in row.told if one.fix)
         cells = (row.name, _file(row), _state(row), row.code, row.summary)
-        code = _code_span(fix) if fix else ""
+        label = f"{row.label} " if row.label != "to fix:" else ""
+        code = f"{label}{_code_span(fix)}" if fix else ""
         yield f"| {' | '.join(_cell(cell, prefix) for cell in cells)} | {code} |"
 
 

@@ -18,9 +18,15 @@ from ..decide import (
 from ..environment.owner import find_owner
 from ..looking.seen import Seen
 
-STATES = {WORKS: "works", FAILS: "does not work", CANNOT_BE_TOLD: "cannot be told", REMARK: "note"}
-#: What is said where nothing but files was looked at.
+#: What is said where reading alone decided, and found nothing against it: no import was seen.
 NOTHING_FOUND = "nothing found"
+STATES = {
+    WORKS: "works",
+    NOTHING_FOUND: NOTHING_FOUND,
+    FAILS: "does not work",
+    CANNOT_BE_TOLD: "cannot be told",
+    REMARK: "note",
+}
 
 
 class Row(Record, kw_only=True):
@@ -44,6 +50,12 @@ class Row(Record, kw_only=True):
     read: Finding | None = None  #: what reading finds, if the look decided
 
     @property
+    def said(self) -> str:
+        """The state as it is told: `NOTHING_FOUND` in place of `WORKS` where only files were
+        read."""
+        return NOTHING_FOUND if self.state == WORKS and self.decided_by == "reading" else self.state
+
+    @property
     def code(self) -> str:
         return (self.finding and self.finding.code) or ""
 
@@ -64,6 +76,13 @@ class Row(Record, kw_only=True):
         """Whether another release may mend it, and which one is not known."""
         fix = self.finding.fix if self.finding else NO_FIX
         return bool(fix.releases_of) and not fix.command
+
+    @property
+    def label(self) -> str:
+        """What is printed before its fix: of one that was tried in vain, too, nothing says that it
+        mends."""
+        fix = self.finding.fix if self.finding else NO_FIX
+        return fix._replace(is_advice=fix.is_advice or self.mends is False).label
 
     @property
     def is_failure(self) -> bool:

@@ -118,12 +118,18 @@ def main(sources: Sequence[str], runtime: Runtime, *, as_json: bool) -> int:
     torch = runtime.torch.version if runtime.torch else None
     if as_json:
         wheels = [
-            {"wheel": c.wheel, "place": c.place, "state": c.state, "why": c.why} for c in choices
+            {"wheel": c.wheel, "place": c.place, "state": _said(c.state), "why": c.why}
+            for c in choices
         ]
         render.print_json(runtime.target.prefix, torch=torch, wheels=wheels, install=fix or None)
     else:
         _print_table(choices, runtime, fix)
     return 0 if best else 1
+
+
+def _said(state: str) -> str:
+    """A state as JSON has it."""
+    return "fits" if state == WORKS else state
 
 
 def _print_table(choices: list[Choice], runtime: Runtime, fix: Fix) -> None:

@@ -54,6 +54,14 @@ class Kind(str, Enum):
     REMOVE_BY_CONDA = "remove-by-conda"  #: operators that a package of conda's repeats
 
 
+#: Those that leave all files of packages as they are, and what Python finds: they mend their own
+#: cause and no other.
+LEAVING = frozenset(
+    {Kind.OPEN_FILE, Kind.ALLOW_EXECUTION, Kind.RAISE_LIMIT, Kind.CLEAR_STACK, Kind.ENLARGE_TLS}
+    | {Kind.INSTALL_BY_APT, Kind.REMOVE_LOCK}
+)
+
+
 def in_words(text: str) -> Fix:
     """A fix without a command."""
     return Fix(text)
@@ -63,6 +71,12 @@ def other_release(text: str, *names: str) -> Fix:
     """A fix without a command: another release of one of these distributions. Which one, only a
     trial tells."""
     return Fix(text, releases_of=names)
+
+
+def advice(text: str, *names: str) -> Fix:
+    """What to try or to report where nothing says that it mends; `names` are distributions of
+    which another release may."""
+    return Fix(text, releases_of=names, is_advice=True)
 
 
 def command_alone(kind: Kind, command: str) -> Fix:

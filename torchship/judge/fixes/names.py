@@ -3,6 +3,7 @@
 from .installers import Conda as Conda
 from .installers import Pip as Pip
 from .kinds import Kind as Kind
+from .kinds import advice as advice
 from .kinds import command_alone as command_alone
 from .kinds import command_in_words as command_in_words
 from .kinds import in_words as in_words

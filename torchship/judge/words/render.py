@@ -82,7 +82,8 @@ def _plain(value: object, prefix: str) -> object:
     """A dict for a record, a list for a tuple, a shortened string for a path or a string."""
     if isinstance(value, Finding):
         fields = {name: _plain(field, prefix) for name, field in value._asdict().items()}
-        return {**fields, "command": printable(value.fix.command)}
+        of_fix = {"command": printable(value.fix.command), "is_advice": value.fix.is_advice}
+        return {**fields, **of_fix}
     if isinstance(value, Fix):
         return shorten_fix(value, prefix)
     if isinstance(value, Record):
@@ -249,5 +250,6 @@ def verdict_text(verdict: Verdict) -> str:
         for finding in verdict.findings:
             if finding.status == NOTE and finding.why:
                 lines.append(f"note: {shorten(finding.why)} ({finding.code})")
-                lines += [f"      to fix: {shorten(str(finding.fix))}"] * bool(finding.fix)
+                fix = f"      {finding.fix.label} {shorten(str(finding.fix))}"
+                lines += [fix] * bool(finding.fix)
     return "\n".join(lines)
