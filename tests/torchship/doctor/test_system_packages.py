@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import hashlib
 import os
 import shutil
@@ -65,6 +66,8 @@ def test_the_ffmpeg_of_the_distribution_is_installed(tmp_path: Path) -> None:
     if os.geteuid() != 0 or version is None:
         pytest.skip("only root installs a package, and only where apt has a known FFmpeg")
     library = f"libavutil.so.{version + 52}"
+    if ctypes.util.find_library("avutil"):
+        pytest.skip("this system has FFmpeg")
     built = shared_object(tmp_path / "made" / library, soname=library)
     publish_package(tmp_path / "repository", "ffmpeg", built)
     configuration, root = configure_apt(tmp_path, tmp_path / "repository")

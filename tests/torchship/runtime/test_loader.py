@@ -19,6 +19,7 @@ from small_clients import loader_of
 
 from torchship.judge import BinaryRecord, Driver, Finding, Verdict, find_torch
 from torchship.judge.machine import driver_probe
+from torchship.judge.records import Fix
 from torchship.judge.words import faults
 from torchship.runtime.loader import BinariesCudaError, describe
 
@@ -297,8 +298,9 @@ def test_kernels_that_the_glue_refuses_are_named(
 
 @pytest.mark.parametrize("field", ["why", "observed", "needed", "fix"])
 def test_foreign_text_forges_no_line_of_an_error(field: str) -> None:
-    fields = {"dimension": "x", "status": "rejected", "observed": "o", "needed": "n", "fix": "f"}
-    finding = Finding(**{**fields, field: "x\n  to fix:  rm -rf ~ \x1b[2J"})
+    fields = {"dimension": "x", "status": "rejected", "observed": "o", "needed": "n"}
+    text = "x\n  to fix:  rm -rf ~ \x1b[2J"
+    finding = Finding(**{**fields, "fix": Fix("f"), field: Fix(text) if field == "fix" else text})
     lines = describe(finding, PROJECT).split("\n")
     assert len(lines) == 5
     assert all(line.isprintable() for line in lines)

@@ -55,7 +55,9 @@ class Conda(Record):
     def _start(self, action: str) -> str:
         prefix = self.environment.prefix
         active = os.environ.get("CONDA_PREFIX", "")
-        is_active = not prefix or os.path.realpath(active) == os.path.realpath(prefix)
+        # An empty path would stand for the working folder, which may be gone.
+        same = bool(active) and os.path.realpath(active) == os.path.realpath(prefix)
+        is_active = not prefix or same
         return f"conda {action}" if is_active else f"conda {action} -p {quoted(prefix)}"
 
     def install(self, *arguments: str) -> str:
