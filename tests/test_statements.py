@@ -212,8 +212,7 @@ def test_pages_agree_on_how_many_variants_there_are() -> None:
     assert "three for torch 2.10 and everything later (CPU, CUDA 12, CUDA 13)" in own_op
     older = [cell.removeprefix("aten2").split("-") for cell in required(matrix) if "aten" in cell]
     assert [device for _, _, device in older] == ["cpu", "cu12"] * (len(older) // 2)
-    told = f"two for each torch from 2.{older[0][0]} to 2.{older[-1][0]} (CPU, CUDA 12)"
-    assert told in own_op
+    assert "two for each older torch of the matrix (CPU, CUDA 12)" in own_op
     assert f"all {theirs} variants of this platform" in own_op
 
 
