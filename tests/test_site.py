@@ -93,7 +93,10 @@ def page(open_page: OpenPage, request: pytest.FixtureRequest) -> Page:
 
 
 #: Each screen and each scheme once: no rule of the styles names both.
-WAYS = [pytest.param(way, id="-".join(way)) for way in (("wide", "light"), ("narrow", "dark"))]
+WAYS = [
+    pytest.param(("wide", "light"), id="wide-light"),
+    pytest.param(("narrow", "dark"), id="narrow-dark", marks=pytest.mark.slow),
+]
 
 
 @pytest.mark.parametrize("page", WAYS, indirect=True)

@@ -29,7 +29,7 @@ from small_clients import FOLDER, glues, project_of
 from torchship.builder import BuildError, BuildRequest, execute, plan
 from torchship.builder.cuda_toolkit import parse_architectures
 from torchship.doctor import judge_file
-from torchship.judge import Finding, TorchInstall, Verdict, find_torch, probe_runtime
+from torchship.judge import Finding, Runtime, TorchInstall, Verdict, find_torch, probe_runtime
 from torchship.judge.machine import torch_probe
 from torchship.judge.reading.elf import Elf
 from torchship.judge.records import REJECTED
@@ -70,20 +70,26 @@ def judged(path: Path) -> Verdict:
     return judge_file(path, probe_runtime(gpu=False, project=PROJECT))
 
 
+@pytest.fixture(scope="module")
+def runtime() -> Runtime:
+    """With what was read of the real torch, for files that do not change."""
+    return probe_runtime(gpu=False, project=PROJECT)
+
+
 def refusals(path: Path) -> list[Finding]:
     """Nothing says for which torch these files were made, so they are not accepted either."""
     return [finding for finding in judged(path).findings if finding.status == REJECTED]
 
 
 @pytest.fixture
-def foretold(linker_says: Say) -> Foretell:
+def foretold(linker_says: Say, runtime: Runtime) -> Foretell:
     """The linker refuses it, the text is of this class, and the judge had said so."""
 
     def compare(path: Path, fault: int) -> Finding:
         classified = messages.classify(linker_says(path))
         assert classified is not None
         assert classified == fault
-        cause = judged(path).cause
+        cause = judge_file(path, runtime).cause
         assert cause is not None
         assert cause.fault == fault
         assert cause.fix.text

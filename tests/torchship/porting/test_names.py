@@ -119,8 +119,8 @@ HOSTILE = [
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_a_hostile_source_is_read_to_its_end(piece: str) -> None:
     """A reader that goes back over what it has read would not come to its end here."""
-    tokens = tokenize(piece * 10_000)
-    assert len(tokens) <= len(piece) * 10_000
+    tokens = tokenize(piece * 4000)
+    assert len(tokens) <= len(piece) * 4000
     own = Own()
     learn(tokens, own)
     uses = list(find_uses(tokens, own))

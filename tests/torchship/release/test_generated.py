@@ -74,7 +74,7 @@ def run_python(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[s
 OLD_RECORD = "from .engine.judge.project import Project\nProject(old=1)\n"
 
 
-@pytest.mark.parametrize("record", [None, OLD_RECORD])
+@pytest.mark.parametrize("record", [None, pytest.param(OLD_RECORD, marks=pytest.mark.slow)])
 def test_a_record_that_does_not_fit_the_engine_is_written_again(checkout, record) -> None:
     path = checkout / "tiny_client" / "_project.py"
     right = path.read_text(encoding="utf-8")

@@ -79,6 +79,7 @@ def test_every_kind_of_second_runtime_is_seen(other) -> None:
     assert other in openmp_runtimes(MAPS + f"7f08-7f09 r-xp 00000000 08:01 9  {other}\n")
 
 
+@pytest.mark.slow
 def test_a_second_openmp_runtime_in_the_process_fails(tiny_package, tmp_path) -> None:
     torch = pytest.importorskip("torch")
     runtimes = [

@@ -166,6 +166,7 @@ def test_a_variant_is_explained_in_every_dimension(package_copy: Copy, run_modul
     assert run_module(package, "--explain", "x").returncode == 2
 
 
+@pytest.mark.slow  # compiles, as test_jit.py does in the default tests
 def test_building_here_end_to_end(
     package_copy: Copy, run_module: Run, run_code: Run, tmp_path: Path
 ) -> None:
