@@ -74,6 +74,7 @@ def test_the_wheel_of_lltm_has_a_module_of_its_distributions_name(
     assert [*wheel_problems(packed, sources, PROJECT)] == []
 
 
+@pytest.mark.slow
 def test_a_module_of_the_distributions_name_has_the_public_names(forked: Forks) -> None:
     """An extension or a package called lltm in the same folder would come before the module."""
     code = (

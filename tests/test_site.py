@@ -314,6 +314,7 @@ def test_search_opens_by_the_keyboard(page: Page, address: str) -> None:
 
 
 @pytest.mark.parametrize("page", [("wide", "light"), ("narrow", "dark")], indirect=True)
+@pytest.mark.slow
 def test_the_selector_shows_the_commands_of_the_data(page: Page, address: str) -> None:
     data = json.loads((REPO / "docs" / "install.json").read_text())
     page.goto(f"{address}/start/index.html")
@@ -391,6 +392,7 @@ def test_each_page_of_the_gallery_has_a_picture_that_leads_to_it(page: Page, add
 
 
 @pytest.mark.parametrize("page", [("narrow", "light")], indirect=True)
+@pytest.mark.slow
 def test_the_text_of_a_picture_is_readable_on_a_phone(page: Page, address: str) -> None:
     """At least nine pixels high: the picture scrolls instead of shrinking."""
     smallest = {}

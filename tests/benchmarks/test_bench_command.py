@@ -39,6 +39,7 @@ def test_a_cell_is_measured_stored_and_shown(
 
 
 @pytest.mark.parametrize("protocol", ["split", "memory"])
+@pytest.mark.slow
 def test_the_other_protocols_run(protocol: str, tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     arguments = ["cell", "--sizes", "2,3,4", "--contenders", "python", *QUICK]
@@ -46,6 +47,7 @@ def test_the_other_protocols_run(protocol: str, tmp_path: Path) -> None:
     assert read(path).protocol == protocol
 
 
+@pytest.mark.slow
 def test_a_layer_is_measured_a_step(tmp_path: Path) -> None:
     path = tmp_path / "layer.json"
     arguments = ["layer", "--sizes", "2,3,4,5", "--contenders", "lstm", "python-loop"]
@@ -68,6 +70,7 @@ def test_a_deadline_names_what_it_cut_off(tmp_path: Path) -> None:
     assert skip.size == Size(2, 3, 4)
 
 
+@pytest.mark.slow
 def test_a_wrong_contender_is_not_timed_and_fails_the_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -85,6 +88,7 @@ def test_a_wrong_contender_is_not_timed_and_fails_the_run(
     assert report.skipped[0].reason.startswith(session.WRONG)
 
 
+@pytest.mark.slow
 def test_one_contender_that_fails_does_not_stop_the_others(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -51,6 +51,7 @@ def test_about_half_of_the_layers_have_a_state_that_papers_use() -> None:
 
 
 @pytest.mark.parametrize("what", ["layer", "step"])
+@pytest.mark.slow
 def test_the_command_measures_what_was_drawn(
     what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,6 +120,7 @@ def test_the_summary_counts_what_is_slower() -> None:
         (["--sizes", "2,3,4", "--dtype", "tf32"], ["tf32"]),
     ],
 )
+@pytest.mark.slow
 def test_dtypes_choose_among_the_draws(
     options: list[str], expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

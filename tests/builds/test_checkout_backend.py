@@ -31,6 +31,7 @@ def call(tree: Path, code: str, python: str | Path = sys.executable, **variables
     return run(python, "-c", CALL + code, cwd=tree, env=environment(**variables))
 
 
+@pytest.mark.slow
 def test_missing_torch_names_the_flag(source_tree: Path, tmp_path: Path) -> None:
     place = Place(tmp_path, with_torch=False)
     options = ("--no-build-isolation", "--no-deps", "-w", tmp_path)
@@ -45,6 +46,7 @@ def contents(wheel: Path) -> dict[str, int]:
         return {info.filename: info.CRC for info in archive.infolist()}
 
 
+@pytest.mark.slow
 def test_the_backend_and_setup_py_make_the_same_wheel(source_tree: Path, tmp_path: Path) -> None:
     """The same files, with the engine as PACKAGE.engine and the prebuilt binaries in it."""
     variables = {"LLTM_CONDA_PREBUILT": str(INSTALLED[0].parent)}

@@ -193,6 +193,7 @@ def stable_calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
+@pytest.mark.slow
 def test_the_stable_door_allocates_tensors_of_any_rank(stable_calls, forked: Forks) -> None:
     code = (
         "import torch, sys; torch.ops.load_library(sys.argv[1])\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from processes import Forks
 
 FORK = """
@@ -29,6 +30,7 @@ print([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children])
 """
 
 
+@pytest.mark.slow
 def test_children_that_are_forked_after_the_import_compute(
     tmp_path: Path, forked_package: Forks
 ) -> None:

@@ -53,6 +53,7 @@ def test_level_is_accurate(level, in_process) -> None:
 STEP = "import torch, lltm_conda; lltm_conda.LLTM(3, 5)(torch.ones(2, 3))"
 
 
+@pytest.mark.slow
 def test_unknown_level_is_refused_by_name(in_process) -> None:
     run = in_process("sse9", STEP)
     assert run.returncode != 0

@@ -439,6 +439,7 @@ def test_flop_counter(device, make) -> None:
 
 
 @pytest.mark.parametrize("order", ["counter first", "package first"])
+@pytest.mark.slow
 def test_the_flop_counter_knows_the_op_in_any_order_of_imports(tmp_path, order, forked) -> None:
     imports = ["from torch.utils.flop_counter import FlopCounterMode", "import lltm_conda"]
     if order == "package first":

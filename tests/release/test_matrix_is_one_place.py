@@ -103,6 +103,7 @@ def cells_of(root: Path) -> set[str]:
     "case",
     [pytest.param(c, id=c.name, marks=[pytest.mark.slow] if c.is_slow else []) for c in CASES],
 )
+@pytest.mark.slow
 def test_an_entry_of_the_matrix_is_all(copy: Path, case: Case) -> None:
     before = cells_of(copy)
     path = copy / "build_matrix.yaml"

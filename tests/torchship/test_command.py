@@ -81,6 +81,7 @@ def test_a_misspelt_command_gets_the_one_that_is_meant() -> None:
 
 
 @pytest.mark.parametrize("line", ["list host --json", "release --list host --json"])
+@pytest.mark.slow
 def test_release_has_the_grammar_of_the_script(line: str) -> None:
     process = torchship(*line.split())
     assert process.returncode == 0, process.stderr
@@ -109,6 +110,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_build_puts_the_binaries_where_the_checkout_looks_for_them(project: Path) -> None:
     lib = project / "bare_client" / "lib"
     lib.mkdir()

@@ -31,6 +31,7 @@ NOT_IN_PACKAGE = METADATA | {f"doctor/{name}" for name in METADATA}
 TOP = {"__init__.py", "__main__.py"}
 
 
+@pytest.mark.slow
 def test_the_wheel_of_torchship_holds_its_whole_folder(wheel_of: WheelOf) -> None:
     names = tracked("torchship") - NOT_IN_PACKAGE
     names -= {f"doctor/torch_doctor/{name}" for name in TOP}

@@ -171,6 +171,7 @@ def otherwise(tmp_path_factory: pytest.TempPathFactory) -> Plan:
         ("flag -fno-math-errno", {Fate.CARRIED, Fate.LEFT}),
     ],
 )
+@pytest.mark.slow
 def test_what_only_a_machine_without_cuda_says_is_named(
     otherwise: Plan, what: str, fates: set[Fate]
 ) -> None:
@@ -321,6 +322,7 @@ def test_all_files_are_written_or_none(plain: Path, monkeypatch: pytest.MonkeyPa
     assert not (plain / "vendor").exists()
 
 
+@pytest.mark.slow
 def test_the_command_says_what_it_runs_and_stages_the_archive(plain: Path) -> None:
     (plain / ".gitignore").write_text("*.whl\n")
     result = torchship("init", cwd=plain)
@@ -332,6 +334,7 @@ def test_the_command_says_what_it_runs_and_stages_the_archive(plain: Path) -> No
     assert len(listing.stdout.splitlines()) == 3
 
 
+@pytest.mark.slow
 def test_without_a_setup_py_the_command_says_that_it_runs_setuptools(plain: Path) -> None:
     (plain / "setup.py").unlink()
     (plain / "pyproject.toml").write_text('[project]\nname = "plain"\nversion = "1.0"\n')
@@ -801,6 +804,7 @@ def test_a_package_in_a_folder_builds(in_a_folder: Path, tmp_path: Path) -> None
     assert not [name for name in names if name.startswith(("src", "python"))]
 
 
+@pytest.mark.slow
 def test_what_was_left_out_does_not_come_with_an_update(tmp_path: Path) -> None:
     write(tmp_path, {"fast/__init__.py": "", "csrc/op.cpp": STABLE})
     write_all(tmp_path, plan_init(tmp_path, "fast", is_run=False).files)

@@ -148,6 +148,7 @@ def test_what_would_break_a_file_is_refused(option: str, value: str, tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_an_old_setuptools_is_named_with_what_to_do(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(archive, "version", lambda _: "65.5.0")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -181,6 +182,7 @@ def test_one_torchship_makes_one_archive(tmp_path: Path) -> None:
     assert archives[0].read_bytes() == archives[1].read_bytes()
 
 
+@pytest.mark.slow
 def test_an_installed_torchship_makes_the_wheel_that_it_came_from(tmp_path: Path) -> None:
     wheel = make_archive(tmp_path)
     site = tmp_path / "site"

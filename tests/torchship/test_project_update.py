@@ -85,6 +85,7 @@ def check_refused(repo: Path, later: Path, *parts: str) -> None:
     assert files(repo) == before
 
 
+@pytest.mark.slow
 def test_an_update_to_the_same_torchship_changes_nothing(repo: Path, today: Path) -> None:
     before = files(repo)
     result = update(repo, today)
@@ -92,6 +93,7 @@ def test_an_update_to_the_same_torchship_changes_nothing(repo: Path, today: Path
     assert files(repo) == before
 
 
+@pytest.mark.slow
 def test_write_generated_names_each_file_that_it_changes(repo: Path, today: Path) -> None:
     matrix = repo / "build_matrix.yaml"
     content = matrix.read_text(encoding="utf-8")
@@ -103,6 +105,7 @@ def test_write_generated_names_each_file_that_it_changes(repo: Path, today: Path
     assert named == changed(repo) - {"build_matrix.yaml"}
 
 
+@pytest.mark.slow
 def test_the_archive_and_the_generated_files_move(repo: Path, later: Path) -> None:
     result = update(repo, later)
     assert result.returncode == 0, result.stderr
@@ -126,6 +129,7 @@ def test_files_of_the_author_are_not_touched(repo: Path, later: Path) -> None:
     assert {name: digest for name, digest in files(repo).items() if name in mine} == before
 
 
+@pytest.mark.slow
 def test_a_generated_file_that_was_changed_is_shown_and_left(repo: Path, later: Path) -> None:
     (repo / TEMPLATED).write_text("# mine\n")
     result = update(repo, later)
@@ -259,6 +263,7 @@ update.apply(changes)
 
 
 @pytest.mark.parametrize("writes", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 2))])
+@pytest.mark.slow
 def test_an_update_that_was_stopped_leaves_a_project_that_the_next_one_finishes(
     repo: Path, later: Path, writes: int
 ) -> None:

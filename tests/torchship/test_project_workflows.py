@@ -100,6 +100,7 @@ def test_a_workflow_that_its_author_changed_is_left(project: Path) -> None:
         generated.write(load_settings(repo=project), Console(file=StringIO()))
 
 
+@pytest.mark.slow
 def test_a_matrix_of_aten_alone_names_no_stable_cells(tmp_path: Path) -> None:
     root = make(tmp_path, "aten-op", "--template", "aten")
     content = (root / "build_matrix.yaml").read_text(encoding="utf-8")

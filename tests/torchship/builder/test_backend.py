@@ -69,6 +69,7 @@ def required(tree: Path, settings: str, *, kind: str = "wheel", **variables: str
 
 
 @pytest.mark.parametrize("kind", ["wheel", "editable"])
+@pytest.mark.slow
 def test_a_pinned_torch_is_required_for_the_build(tree: Path, kind: str) -> None:
     assert required(tree, "{'torch': '2.13.0'}", kind=kind) == "['torch==2.13.0']"
 

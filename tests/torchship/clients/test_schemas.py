@@ -88,6 +88,7 @@ def test_what_cannot_be_said_is_refused_with_the_way_round(tmp_path: Path) -> No
     assert all("LibTorch's stable ABI" in message for message in messages)
 
 
+@pytest.mark.slow
 def test_autocast_is_refused_where_it_has_nothing_to_do(tmp_path: Path) -> None:
     casts_to_two = Operator(devices="kOnCPU|kAutocast|kAutocastFloat32")
     factory = Operator(devices="kOnCPU|kAutocast", template=FACTORY)
@@ -96,6 +97,7 @@ def test_autocast_is_refused_where_it_has_nothing_to_do(tmp_path: Path) -> None:
     assert "takes no tensor that autocast could cast: leave kAutocast out" in without
 
 
+@pytest.mark.slow
 def test_what_can_be_said_is_accepted(tmp_path: Path) -> None:
     accepted = [
         Operator(", ScalarType dtype", ", typename Torch::DtypeArgument"),

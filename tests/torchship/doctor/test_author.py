@@ -167,6 +167,7 @@ def test_the_doctor_of_a_project_judges_a_recorded_extension_too(
     assert json.loads(capsys.readouterr().out)["extensions"][0]["state"] == "nothing found"
 
 
+@pytest.mark.slow
 def test_the_glue_of_another_client_of_the_engine_is_no_part_of_ours(
     tmp_path: Path, torch_root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -237,6 +237,7 @@ def test_memory_that_is_not_told_breaks_nothing(machine: Machine, content: str) 
 
 
 @carries_out(fixes.Kind.NO_ISOLATION)
+@pytest.mark.slow
 def test_a_build_that_cannot_see_torch_sees_it_without_isolation(tmp_path: Path) -> None:
     place = SickEnvironment(tmp_path / "place")
     place.publish_torch("2.13.0")

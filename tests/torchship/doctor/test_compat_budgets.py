@@ -173,6 +173,7 @@ def test_5_a_record_of_2_mb_costs_little(record: str, tmp_path: Path, runtime: R
     assert cost.megabytes < MEGABYTES + LISTING_MEGABYTES
 
 
+@pytest.mark.slow
 def test_5_libraries_that_cost_no_lookup_end_in_time(tmp_path: Path, runtime: Runtime) -> None:
     """To read the GPU code of one takes 0.1 s or more; nothing in it is looked up."""
     cost = cost_of(
@@ -566,6 +567,7 @@ def test_7_a_torch_that_is_a_fifo_is_an_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root starts this as a user for whom it is closed")
+@pytest.mark.slow
 def test_7_a_link_into_a_closed_folder_is_an_answer(public_folder: Path) -> None:
     closed = public_folder / "closed"
     shared_object(closed / "x.so", undefined=[SYMBOL])
@@ -586,6 +588,7 @@ def test_7_a_link_into_a_closed_folder_is_an_answer(public_folder: Path) -> None
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) in (2, 3)
 
 
+@pytest.mark.slow
 def test_7_a_path_beyond_4096_bytes_is_an_answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -250,6 +250,7 @@ def test_12_cuda_home_that_holds_no_nvcc(tmp_path: Path) -> None:
         plan(BuildRequest(tmp_path, PROJECT, kernels=("cuda13",), env=env))
 
 
+@pytest.mark.slow
 def test_13_a_build_that_cannot_see_torch(tmp_path: Path) -> None:
     """The backend in an environment as pip's build isolation makes it: setuptools and no torch."""
     isolated = tmp_path / "isolated"

@@ -132,6 +132,7 @@ COSTLY = {"GPU code of 6 GB", "10 MB of torch symbols"}
 
 
 @pytest.mark.parametrize("are_costly", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_tables_made_to_hang_or_bloat_the_reader_cost_little(
     are_costly: bool, tmp_path: Path
 ) -> None:

@@ -348,6 +348,7 @@ def test_a_module_for_python_loads_in_an_interpreter_that_is_no_pie(
     [False, pytest.param(True, marks=pytest.mark.slow)],
     ids=["a library", "an empty file"],
 )
+@pytest.mark.slow
 def test_a_library_path_that_shadows_torchs_libraries_fails_the_import(
     engine: Path, torch_root: Path, tmp_path: Path, is_empty: bool
 ) -> None:
@@ -549,6 +550,7 @@ def test_a_wheel_that_has_lost_its_metadata_is_not_said_to_be_absent(tmp_path: P
     ("installed", "name"),
     [("2.18.1", "cu12"), pytest.param("2.10.0", "cu11", marks=pytest.mark.slow)],
 )
+@pytest.mark.slow
 def test_the_pinned_wheel_mends_torch(installed: str, name: str, tmp_path: Path) -> None:
     """Another version of the wheel, or another wheel that writes the same file."""
     place = SickEnvironment(tmp_path)

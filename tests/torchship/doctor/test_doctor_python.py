@@ -103,6 +103,7 @@ def test_the_probe_is_valid_for_python_3_7() -> None:
     ast.parse(PROBE.read_text(), feature_version=(3, 7))
 
 
+@pytest.mark.slow
 def test_what_the_environment_prints_and_leaves_running_does_not_disturb(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -231,6 +231,7 @@ def test_what_is_required_only_elsewhere_is_told(env: LookedEnvironment, marker:
 
 
 @carries_out(fixes.Kind.INSTALL_REQUIREMENT)
+@pytest.mark.slow
 def test_a_module_of_the_user_that_an_environment_leaves_out_is_told(tmp_path: Path) -> None:
     place = SickEnvironment(tmp_path)
     place.publish_torch("2.13.0+cpu")
@@ -253,6 +254,7 @@ def test_a_module_of_the_user_that_an_environment_leaves_out_is_told(tmp_path: P
 
 
 @carries_out(fixes.Kind.NO_ISOLATION)
+@pytest.mark.slow
 def test_an_editable_that_builds_itself_with_tools_that_are_gone_is_told(tmp_path: Path) -> None:
     place = SickEnvironment(tmp_path)
     place.publish_torch("2.13.0+cpu")

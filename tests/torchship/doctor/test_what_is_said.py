@@ -60,6 +60,7 @@ def _tried(place: SickEnvironment) -> dict[str, object]:
     return row
 
 
+@pytest.mark.slow
 def test_why_a_fix_cannot_be_tried_is_what_the_installer_says(tmp_path: Path) -> None:
     place = SickEnvironment(tmp_path)
     place.publish_torch("2.13.0+cpu")
@@ -96,6 +97,7 @@ def test_an_index_that_was_not_reached_is_named(
     assert "a wheel of theirs==1.*, in the build cpu, that" in tried.why_not
 
 
+@pytest.mark.slow
 def test_a_build_of_another_index_than_the_named_one_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ import random
 import sysconfig
 from pathlib import Path
 
+import pytest
 from draws import differences, seeds
 from packaging.utils import canonicalize_name
 
@@ -152,6 +153,7 @@ def test_drawn_site_folders_are_read_as_importlib_metadata_reads_them(tmp_path: 
     assert not wrong, differences(wrong)
 
 
+@pytest.mark.slow
 def test_the_real_site_folder_is_read_as_importlib_metadata_reads_it() -> None:
     wrong = compare([SITE])
     assert not wrong, differences(wrong)

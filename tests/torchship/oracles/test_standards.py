@@ -219,6 +219,7 @@ def tags_by_packaging(
     return frozenset([*own, *tags.compatible_tags(python, f"cp{digits}", platforms)])
 
 
+@pytest.mark.slow
 def test_wheels_are_taken_that_pip_takes() -> None:
     wrong = []
     for seed in seeds(1500):

@@ -85,6 +85,7 @@ def test_a_killed_run_is_taken_up_where_it_was(moment, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 2))])
+@pytest.mark.slow
 def test_a_run_that_is_killed_again_and_again_ends_well(seed, tmp_path) -> None:
     moments = random.Random(seed)
     for attempt in range(60):
@@ -118,6 +119,7 @@ settings = replace(load_settings(), build=folder)
 """
 
 
+@pytest.mark.slow
 def test_a_second_run_beside_the_first_is_refused(tmp_path, settings) -> None:
     from rich.console import Console
 
@@ -196,6 +198,7 @@ with run.only_run(settings, Console()), Log(folder / "x.log", settings) as log:
 """
 
 
+@pytest.mark.slow
 def test_the_daemon_of_a_compiler_cache_lives_on(tmp_path, settings) -> None:
     """As sccache's it has no arguments, unlike the programs that wait for it."""
     from rich.console import Console
@@ -231,6 +234,7 @@ with run.only_run(settings, Console()):
 """
 
 
+@pytest.mark.slow
 def test_what_was_just_being_started_is_ended_too(tmp_path, settings) -> None:
     from rich.console import Console
 

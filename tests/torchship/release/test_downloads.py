@@ -99,6 +99,7 @@ def test_a_wrong_hash_is_fetched_again(program, index, log, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("program", ["uv", "pip"])
+@pytest.mark.slow
 def test_a_hash_that_is_wrong_twice_fails(program, index, log, tmp_path) -> None:
     index["wrong"] = 1000
     with pytest.raises(ReleaseError, match="wrong twice"):

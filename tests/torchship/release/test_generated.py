@@ -75,6 +75,7 @@ OLD_RECORD = "from .engine.judge.project import Project\nProject(old=1)\n"
 
 
 @pytest.mark.parametrize("record", [None, pytest.param(OLD_RECORD, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_record_that_does_not_fit_the_engine_is_written_again(checkout, record) -> None:
     path = checkout / "tiny_client" / "_project.py"
     right = path.read_text(encoding="utf-8")

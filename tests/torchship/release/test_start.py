@@ -148,6 +148,7 @@ def test_no_package_is_advised_whose_name_nobody_holds_yet(project, made) -> Non
     assert match and Path(match[1]).is_file(), process.stderr
 
 
+@pytest.mark.slow
 def test_of_two_first_starts_one_makes_the_environment_and_one_waits(project, made) -> None:
     modules = {"PYTHONPATH": str(made.parent), "MADE": str(made), "PAUSE": "2"}
     env = environment(project, STUB=STUB, **modules)

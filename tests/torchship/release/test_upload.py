@@ -76,6 +76,7 @@ def test_a_whole_wheel_reaches_the_repository(dist, repository, own_settings) ->
     assert repository == [manifest.fat.path, SDIST]
 
 
+@pytest.mark.slow
 def test_pip_installs_by_name_what_was_uploaded(dist, tmp_path, monkeypatch, own_settings) -> None:
     pytest.importorskip("pypiserver")
     make_release(dist)

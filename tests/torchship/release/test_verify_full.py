@@ -92,6 +92,7 @@ def select_targets(matrix, *names: str) -> list[Target]:
     return [t for t in all_targets if t.torch in names or f"{t.torch}@{t.python}" in names]
 
 
+@pytest.mark.slow
 def test_every_torch_meets_every_python_that_it_has_a_wheel_for(matrix) -> None:
     pairs = {(target.torch, target.python) for target in targets(matrix)}
     assert pairs >= {(m, p) for m, torch in matrix.torch.items() for p in torch.pythons}

@@ -226,6 +226,7 @@ def test_a_fat_wheel_says_whether_it_is_whole(required, version, real, log, tmp_
     assert fat_wheel.name.startswith(f"tiny_client-{version}-py3-none-manylinux")
 
 
+@pytest.mark.slow
 def test_a_fat_wheel_above_the_limit_is_stopped(real, log, tmp_path, matrix) -> None:
     assert matrix.project.wheel_limit == LIMIT
     padding = Random(0).randbytes(20_000_000)  # the promised limit, and nothing compresses it

@@ -37,6 +37,7 @@ def test_a_working_installation(package_copy: Copy, run_module: Run) -> None:
     assert process.stdout.rstrip().endswith("tiny-client works here")
 
 
+@pytest.mark.slow
 def test_json_is_what_is_documented(package_copy: Copy, run_module: Run) -> None:
     process = run_module(package_copy(), "--json")
     assert process.returncode == 0, process.stderr

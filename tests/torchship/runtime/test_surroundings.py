@@ -79,6 +79,7 @@ def test_the_package_works_in_any_folder(tmp_path: Path, tiny_package: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["$LIB", "x${ORIGIN}y", "$PLATFORM z"])
+@pytest.mark.slow
 def test_a_path_that_the_dynamic_linker_rewrites_is_refused(
     tmp_path: Path, tiny_package: Path, forked: Forks, name: str
 ) -> None:
