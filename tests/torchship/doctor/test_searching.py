@@ -72,9 +72,11 @@ def test_a_release_that_brings_another_torch_is_not_tried(place: SickEnvironment
     assert str(_asked(place)["command"]).endswith('"metrics==1.4"')
 
 
-@pytest.mark.slow  # pip tries both releases
-def test_another_project_of_the_name_is_no_release_of_the_package(tmp_path: Path) -> None:
-    place = SickEnvironment(tmp_path)
+@pytest.mark.parametrize("installer", ["uv", pytest.param("pip", marks=pytest.mark.slow)])
+def test_another_project_of_the_name_is_no_release_of_the_package(
+    tmp_path: Path, installer: str
+) -> None:
+    place = SickEnvironment(tmp_path, installer=installer)
     place.publish_torch("2.13.0+cpu")
     source = {"theirs/__init__.py": "from metrics import compare\n"}
     place.publish_wheel("theirs", "1.0", source, ["torch", "metrics"])

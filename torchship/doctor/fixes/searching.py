@@ -80,6 +80,10 @@ class _Search:
         if self._is_excluded(release) or self._is_of_another_project(release):
             return release
         works = self._trial.works_beside(asked, releases)
+        # uv tells what a release requires only when it is installed.
+        known = next((one for one in self._trial.installed if one.name == release.name), release)
+        if self._is_of_another_project(known):
+            return release
         if works is not None:
             self.tried.append(f"{release.name} {release.version}")
         if works:

@@ -12,11 +12,14 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
 from ...judge.project import Record
+from ...judge.target import Target
 from ...judge.text import list_names, printable, some
+from ..environment.metadata import core_of, places_in
 from ..environment.standards import normal
 from ..looking import progress
 from ..looking.look import Subject, look
@@ -62,6 +65,7 @@ class Trial:
         self._until = time.monotonic() + seconds
         self._failure = "the module was not found"  #: why there was no trial
         self._releases: tuple[str, ...] = ()  #: of the last trial
+        self.installed: tuple[Release, ...] = ()  #: in the last trial, with what each requires
 
     def of_command(self, command: str) -> Tried:
         """Whether the import works with what a command installs."""
@@ -114,6 +118,7 @@ class Trial:
             if process is None:
                 return None
             self._releases = tuple(_releases_in(folder, words))
+            self.installed = tuple(_installed_in(Path(folder)))
             environ = {**os.environ, "PYTHONPATH": _first_on_path(folder)}
             python = self._python._replace(environ=environ)
             seen = look([Subject(module=self._module)], python).packages.get(self._module)
@@ -200,6 +205,13 @@ def _releases_in(folder: str, words: Sequence[str]) -> Iterator[str]:
         name, _, version = entry.removesuffix(".dist-info").partition("-")
         if entry.endswith(".dist-info") and (normal(name) in asked or not is_named):
             yield printable(f"{normal(name)} {version}")
+
+
+def _installed_in(folder: Path) -> Iterator[Release]:
+    reader = Target()
+    for place in places_in(folder):
+        if core := core_of(reader, place):
+            yield Release(name=normal(core.name), version=core.version, needs=core.needs)
 
 
 def _too_large(name: str) -> str:
