@@ -118,6 +118,7 @@ def test_the_tree_is_small() -> None:
     assert sum(path.stat().st_size for path in tracked(ROOT)) < LARGEST_RESULTS
 
 
+@pytest.mark.slow
 def test_packed_results_hold_four_digits_a_number_and_a_record_a_line() -> None:
     others = []
     for name, path in results().items():

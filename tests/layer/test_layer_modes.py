@@ -128,6 +128,7 @@ def test_jacobians_in_reverse_mode(device) -> None:
 @pytest.mark.parametrize("keep_cells", [True, False])
 @pytest.mark.parametrize("missing", [(), (2,), (3, 4)], ids=str)
 @pytest.mark.parametrize("state", [(2, 5), (1, 2, 5)], ids=str)
+@pytest.mark.slow
 def test_opcheck_of_forward(device, keep_cells, missing, state) -> None:
     shapes = ((3, 2, 4), (15, 9), (15,), state, state)
     tensors = [

@@ -42,6 +42,7 @@ scans = since("2.13", "torch.scan that exports")
 
 
 @decomposes
+@pytest.mark.slow
 def test_a_cell_without_raw_ops() -> None:
     cell = LLTM(3, 4)
     program = decomposed(cell, (torch.randn(5, 3),), ({0: BATCH},), scan=False)
@@ -54,6 +55,7 @@ def test_a_cell_without_raw_ops() -> None:
     [LAYERS[0], *(pytest.param(one, marks=pytest.mark.slow) for one in LAYERS[1:])],
     ids=str,
 )
+@pytest.mark.slow
 def test_a_layer_of_one_length_without_raw_ops(options) -> None:
     layer = LLTMLayer(3, 4, **options)
     program = decomposed(layer, (torch.randn(5, 2, 3),), ({1: BATCH},), scan=False)

@@ -126,6 +126,7 @@ def compiled_cases():
 
 @pytest.mark.parametrize(("module", "transform", "trained"), [*compiled_cases()])
 @since("2.6", "dynamo's tracing of all transforms")
+@pytest.mark.slow
 def test_compiled_transforms(device, module, transform, trained) -> None:
     instance, x = make(module, device, trained=trained, lanes=takes_lanes(transform))
     apply = TRANSFORMS[transform]

@@ -90,6 +90,7 @@ def _path() -> str:
 
 
 @every_level
+@pytest.mark.slow
 def test_own_products_agree_with_float64(in_process, level) -> None:
     run = in_process(AGREES, LLTM_CPU_PRODUCTS="own", LLTM_CPU_CAPABILITY=level)
     assert run.returncode == 0, run.stderr

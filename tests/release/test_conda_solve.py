@@ -143,6 +143,7 @@ def test_without_ignoring_run_exports_the_minor_would_be_pinned(make_channels, t
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.slow
 def test_every_pytorch_on_every_python_gets_its_package(matrix, ask, driver) -> None:
     wrong = []
     for python, minor in itertools.product(PYTHONS, matrix.minors()):

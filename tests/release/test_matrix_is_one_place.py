@@ -153,6 +153,7 @@ def test_no_page_promises_the_oldest_torch_by_hand() -> None:
     assert found == {}
 
 
+@pytest.mark.slow
 def test_the_templates_do_not_hang_on_the_layout_of_the_matrix(copy: Path) -> None:
     """Lists without an indent, long lines in two, as a program writes them."""
     templates = [copy / FOLDER / name / "build_matrix.yaml" for name in OPERATORS]

@@ -138,6 +138,7 @@ def no_wheel(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_audit_prints_json_for_programs(no_wheel: Path) -> None:
     process = torchship("audit", no_wheel, "--json")
     assert process.returncode == 0, process.stderr

@@ -38,6 +38,7 @@ def test_the_wheel_of_torchship_holds_its_whole_folder(wheel_of: WheelOf) -> Non
     assert installed_files(wheel_of("torchship")) == {f"torchship/{name}" for name in names}
 
 
+@pytest.mark.slow
 def test_the_wheel_of_torch_doctor_holds_the_doctor_and_the_judge(wheel_of: WheelOf) -> None:
     doctor = tracked("torchship/doctor") - METADATA - {f"torch_doctor/{name}" for name in TOP}
     expected = {f"torch_doctor/{name}" for name in TOP}

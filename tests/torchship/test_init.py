@@ -237,6 +237,7 @@ def test_without_a_run_nothing_is_run_and_what_is_computed_is_named(repository: 
     assert not (repository / "trace.txt").exists()
 
 
+@pytest.mark.slow
 def test_a_setup_py_that_takes_too_long_is_ended_and_read_instead(
     plain: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -780,6 +781,7 @@ def in_a_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     return package
 
 
+@pytest.mark.slow
 def test_a_package_stays_in_its_folder(in_a_folder: Path) -> None:
     root = in_a_folder.parents[1]
     assert not (root / "fast").exists()

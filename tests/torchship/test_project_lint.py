@@ -40,6 +40,7 @@ def test_the_names_that_are_tried_are_possible() -> None:
 
 
 @pytest.mark.parametrize("template", [pytest.param("rms_norm", marks=pytest.mark.slow), "aten"])
+@pytest.mark.slow
 def test_names_of_any_length_change_no_format(template: str, tmp_path: Path) -> None:
     """Python, Markdown and C++ have lines of at most 100 columns, broken as the formatters do."""
     for name in names():

@@ -175,6 +175,7 @@ def test_an_archive_of_a_checkout_leaves_nothing_in_it(tmp_path: Path) -> None:
     assert files() == before
 
 
+@pytest.mark.slow
 def test_one_torchship_makes_one_archive(tmp_path: Path) -> None:
     archives = [
         make_archive(tmp_path / name) for name in ("a", "b") if not (tmp_path / name).mkdir()
@@ -205,6 +206,7 @@ def test_the_archive_is_a_whole_torchship(tmp_path: Path) -> None:
     assert packed - names == set()
 
 
+@pytest.mark.slow
 def test_the_workflows_pin_the_actions_that_ours_pin() -> None:
     def pins(folder: Path) -> set[str]:
         return {

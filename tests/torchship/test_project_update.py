@@ -142,6 +142,7 @@ def test_a_generated_file_that_was_changed_is_shown_and_left(repo: Path, later: 
     assert (repo / TEMPLATED).read_text() == "# mine\n", again.stdout
 
 
+@pytest.mark.slow
 def test_a_generated_file_that_was_deleted_stays_deleted(repo: Path, later: Path) -> None:
     (repo / TEMPLATED).unlink()
     result = update(repo, later)
@@ -150,6 +151,7 @@ def test_a_generated_file_that_was_deleted_stays_deleted(repo: Path, later: Path
     assert "you deleted it" in result.stdout
 
 
+@pytest.mark.slow
 def test_a_file_of_the_author_where_a_later_torchship_generates_one_is_left(
     repo: Path, later: Path
 ) -> None:
@@ -162,6 +164,7 @@ def test_a_file_of_the_author_where_a_later_torchship_generates_one_is_left(
     assert (repo / TEMPLATED).read_text() == "# mine, never committed\n"
 
 
+@pytest.mark.slow
 def test_what_a_later_torchship_does_not_generate_is_removed_unless_changed(
     repo: Path, later: Path
 ) -> None:
@@ -176,6 +179,7 @@ def test_what_a_later_torchship_does_not_generate_is_removed_unless_changed(
     assert (repo / "scripts" / "mine.sh").read_text() == "mine\n"
 
 
+@pytest.mark.slow
 def test_values_of_the_matrix_are_no_change_of_the_author(repo: Path, today: Path) -> None:
     matrix = repo / "build_matrix.yaml"
     summary = "An affine map for PyTorch"

@@ -60,6 +60,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.slow
 def test_a_changed_matrix_changes_the_jobs(project: Path, change: str) -> None:
     matrix = project / "build_matrix.yaml"
     old = matrix.read_text(encoding="utf-8")

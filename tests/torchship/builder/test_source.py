@@ -82,6 +82,7 @@ def test_a_source_distribution_carries_commit_and_date(unpacked: Path, head: str
 
 
 @pytest.mark.parametrize("origin", ["checkout", "unpacked"])
+@pytest.mark.slow
 def test_a_wheel_carries_them_on(
     origin: str, head: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -87,6 +87,7 @@ def seconds_to_judge(path: Path, runtime: Runtime) -> Callable[[], float]:
 
 
 @pytest.mark.parametrize("distinct", [False, True])
+@pytest.mark.slow
 def test_5_symbols_times_libraries_stay_in_the_bounds(
     distinct: bool, tmp_path: Path, runtime: Runtime
 ) -> None:
@@ -163,6 +164,7 @@ def _slow(name: str) -> list[pytest.MarkDecorator]:
     "record",
     [pytest.param(record, id=name, marks=_slow(name)) for name, record in HOSTILE_RECORDS.items()],
 )
+@pytest.mark.slow
 def test_5_a_record_of_2_mb_costs_little(record: str, tmp_path: Path, runtime: Runtime) -> None:
     site = tmp_path / "site-packages"
     path = shared_object(site / "theirs" / "_C.so", undefined=[SYMBOL])

@@ -269,6 +269,7 @@ def test_a_release_alone_has_no_cuda_to_compare_with(tmp_path: Path) -> None:
     assert (cause.dimension, cause.status) == ("CUDA build of torch", UNKNOWN)
 
 
+@pytest.mark.slow
 def test_two_hundred_extensions_take_at_most_twenty_seconds(doctor: Doctor, site: Path) -> None:
     built = extension(site, site.parent / "_C.so")
     for number in range(200):

@@ -299,6 +299,7 @@ def test_an_instruction_that_the_processor_lacks_is_told(env: LookedEnvironment)
     assert row_of(diagnose(env), "modern").code == "TD310"
 
 
+@pytest.mark.slow
 def test_an_import_that_does_not_end_cannot_be_told(env: LookedEnvironment) -> None:
     env.add("slow", "import torch, time\ntime.sleep(600)\n")
     report = diagnose(env, seconds=1.5)

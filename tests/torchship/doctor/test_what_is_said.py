@@ -123,6 +123,7 @@ def test_a_build_of_another_index_than_the_named_one_is_said(
         ("raise RuntimeError('no idea')", "the fix is not a command"),
     ],
 )
+@pytest.mark.slow
 def test_why_a_fix_is_not_tried_at_all_is_said(tmp_path: Path, source: str, why: str) -> None:
     place = SickEnvironment(tmp_path)
     place.publish_torch("2.13.0+cpu")
@@ -199,6 +200,7 @@ def test_each_of_two_files_that_lack_one_library_is_named_in_its_own_row(
 
 
 @carries_out(fixes.Kind.INSTALL_TORCH)
+@pytest.mark.slow
 def test_an_environment_without_torch_gets_the_command(tmp_path: Path) -> None:
     place = SickEnvironment(tmp_path)
     place.publish_torch("2.13.0+cpu")
@@ -261,6 +263,7 @@ def test_the_one_file_form_is_named_as_it_was_started(
     assert command.program_of(NOBODY) == expected
 
 
+@pytest.mark.slow
 def test_verbose_adds_rows_and_keeps_the_block(env: LookedEnvironment) -> None:
     folder = env.add("broken", "import torch\nfrom . import _C\n")
     for name in ("_C", "_D"):

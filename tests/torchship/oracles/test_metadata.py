@@ -159,6 +159,7 @@ def test_the_real_site_folder_is_read_as_importlib_metadata_reads_it() -> None:
     assert not wrong, differences(wrong)
 
 
+@pytest.mark.slow
 def test_every_listed_object_has_the_owner_that_lists_it(tmp_path: Path) -> None:
     wrong = []
     target = Target()  # which remembers the folders of this environment

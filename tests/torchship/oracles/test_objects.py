@@ -259,6 +259,7 @@ def test_drawn_objects_are_read_as_pyelftools_reads_them(tmp_path: Path) -> None
     assert not wrong, differences(wrong)
 
 
+@pytest.mark.slow
 def test_real_objects_are_read_as_pyelftools_reads_them() -> None:
     files = sorted(path for path in SITE.rglob("*.so*") if path.is_file())
     files = [path for path in files if path.stat().st_size < LARGEST]

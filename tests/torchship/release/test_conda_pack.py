@@ -78,6 +78,7 @@ def members(package: Path) -> dict[str, tuple[tarfile.TarInfo, bytes]]:
     return contents
 
 
+@pytest.mark.slow
 def test_two_clones_make_the_same_bytes(packages) -> None:
     first, second = packages
     assert first.name == second.name == "tiny-client-0.1.0-cpu_stable210_100.conda"

@@ -90,6 +90,7 @@ def install(program: str, state: dict, log, target: Path) -> None:
 
 
 @pytest.mark.parametrize("program", ["uv", "pip"])
+@pytest.mark.slow
 def test_a_wrong_hash_is_fetched_again(program, index, log, tmp_path) -> None:
     index["wrong"] = 1
     install(program, index, log, tmp_path / "site")

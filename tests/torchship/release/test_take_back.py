@@ -113,6 +113,7 @@ def pip_download(public: Path, requirement: str) -> subprocess.CompletedProcess[
     return subprocess.run([*command, *places, requirement], capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_solvers_pass_over_a_yanked_version(public, yanked) -> None:
     assert solve(public, "tiny-client")["tiny-client"] == NEW
     assert solve(yanked, "tiny-client")["tiny-client"] == OLD

@@ -89,6 +89,7 @@ def test_pip_installs_by_name_what_was_uploaded(dist, tmp_path, monkeypatch, own
     assert installed.read_bytes() == small_objects()["kernels-cpu.so"]
 
 
+@pytest.mark.slow
 def test_what_no_torch_on_pypi_loads_stops_no_upload(dist, repository, own_settings) -> None:
     optional = {"missing": {"aten24-abi1-cpu": "no such torch"}, "optional": ["aten24-abi1-cpu"]}
     manifest = make_release(dist, **optional)
@@ -106,6 +107,7 @@ def test_a_dry_run_checks_and_uploads_nothing(dist, repository, own_settings) ->
     assert "secret" not in output
 
 
+@pytest.mark.slow
 def test_a_dry_run_fails_where_twine_finds_fault(dist, repository, own_settings) -> None:
     metadata = "Metadata-Version: 2.4\nName: {name}\nVersion: {version}\n"
     make_release(dist, shape=replace(SMALL, metadata=metadata))
@@ -168,6 +170,7 @@ def test_the_name_of_no_author_reaches_no_folder_and_no_index_of_ones_own(
     assert "example.org" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_partial_wheel_reaches_an_index_of_ones_own_if_asked(
     dist, repository, own_settings
 ) -> None:
@@ -342,6 +345,7 @@ def test_a_file_that_the_index_has_with_other_bytes_is_refused(
     assert upload("pypi", own_settings, console(), dry_run=True) == 0
 
 
+@pytest.mark.slow
 def test_a_failed_optional_cell_stops_no_upload(dist, repository, own_settings) -> None:
     manifest = make_release(dist)
     failed = CellEntry(state="failed", torch="2.4.1")

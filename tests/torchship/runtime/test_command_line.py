@@ -133,6 +133,7 @@ def test_a_folder_without_torch_is_named(
     assert "no torch installation" in process.stdout
 
 
+@pytest.mark.slow
 def test_any_shared_object_can_be_judged(
     package_copy: Copy, run_module: Run, tmp_path: Path, torch_root: Path
 ) -> None:
@@ -153,6 +154,7 @@ def test_any_shared_object_can_be_judged(
     assert "No such file" in process.stdout
 
 
+@pytest.mark.slow
 def test_a_variant_is_explained_in_every_dimension(package_copy: Copy, run_module: Run) -> None:
     package = package_copy()
     (glue,) = (package / "lib").glob("glue-*.so")
