@@ -154,13 +154,9 @@ class _Doctor:
             report.print_json_of_message(diagnosis, result, reason, target.prefix)
         else:
             is_answered = _says_all(reason, diagnosis, ended)
-            told = (
-                ()
-                if is_answered
-                else meaning.lines_of_diagnosis(
-                    diagnosis, is_asked=result is not None and result.exit_code == 1
-                )
-            )
+            is_asked = result is not None and result.exit_code == 1
+            meant = meaning.lines_of_diagnosis(diagnosis, is_asked=is_asked)
+            told = () if is_answered else meant
             lines = [render.shorten(line, target.prefix) for line in told]
             # Not shortened: it holds a command.
             lines += meaning.lines_on_other_python(diagnosis, self.program)

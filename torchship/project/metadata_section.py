@@ -91,11 +91,8 @@ def make_metadata(
         return meta
     _, without = make(both.without.metadata, BuildSection())
     _, with_cuda = make(both.with_cuda.metadata, BuildSection())
+    ends = {(True, False): f", {WITHOUT_ALONE}", (False, True): f", {WITH_ALONE}"}
     for line in joined.lines:
-        ends = {
-            (True, False): f", {WITHOUT_ALONE}",
-            (False, True): f", {WITH_ALONE}",
-        }
         end = ends.get((without.names(line.what), with_cuda.names(line.what)), "")
         report.add(replace(line, source=line.source + end))
     for line in without.lines:

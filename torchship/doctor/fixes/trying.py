@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from ...judge.project import Record
 from ...judge.target import Target
-from ...judge.text import list_names, printable, some
+from ...judge.text import printable, some
 from ..environment.metadata import core_of, places_in
 from ..environment.standards import normal
 from ..looking import progress
@@ -117,8 +117,8 @@ class Trial:
             process = self._run([*kept, "--target", folder])
             if process is None:
                 return None
-            self._releases = tuple(_releases_in(folder, words))
             self.installed = tuple(_installed_in(Path(folder)))
+            self._releases = tuple(_named_by(words, self.installed))
             environ = {**os.environ, "PYTHONPATH": _first_on_path(folder)}
             python = self._python._replace(environ=environ)
             seen = look([Subject(module=self._module)], python).packages.get(self._module)
@@ -191,25 +191,22 @@ def _not_reached(words: Sequence[str], instead: str = "") -> str:
     of_another = f", and {instead} of another index does not fix the import" if instead else ""
     return printable(
         f"{index or 'the index of packages'} was not reached{of_another}; a mirror of it will do, "
-        "or a wheel "
-        f"of {wanted}{build} that was fetched on another machine"
+        f"or a wheel of {wanted}{build} that was fetched on another machine"
     )
 
 
-def _releases_in(folder: str, words: Sequence[str]) -> Iterator[str]:
-    """What an installer put into a folder of what the words of its command name; of a file or a
-    folder, all."""
+def _named_by(words: Sequence[str], releases: Iterable[Release]) -> Iterator[str]:
+    """The releases of what the words of a command name; of a file or a folder, all."""
     asked = {_name_of(word) for word in words}
     is_named = not any(map(_is_path, words[1:]))
-    for entry in sorted(list_names(folder)):
-        name, _, version = entry.removesuffix(".dist-info").partition("-")
-        if entry.endswith(".dist-info") and (normal(name) in asked or not is_named):
-            yield printable(f"{normal(name)} {version}")
+    for release in releases:
+        if release.name in asked or not is_named:
+            yield printable(f"{release.name} {release.version}")
 
 
 def _installed_in(folder: Path) -> Iterator[Release]:
     reader = Target()
-    for place in places_in(folder):
+    for place in sorted(places_in(folder)):
         if core := core_of(reader, place):
             yield Release(name=normal(core.name), version=core.version, needs=core.needs)
 

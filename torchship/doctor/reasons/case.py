@@ -56,6 +56,10 @@ class Case(Record, kw_only=True):
                 return package
         return self.subject
 
+    def name_of(self, package: Distribution | None) -> str:
+        """A distribution by name and version; where there is none, what was looked at."""
+        return f"{package.name} {package.version}" if package else self.seen.what
+
     def finding(
         self, code: Code, why: str, *, observed: str = "", needed: str = "", fix: Fix = NO_FIX
     ) -> Finding:

@@ -24,7 +24,7 @@ def generated_code_is_refused(case: Case) -> Finding | None:
     packages = (case.catalog.of_file(frame.file) for frame in case.frames())
     of_code = (one for one in packages if one is not None and normal(one.name) != "protobuf")
     package = next(of_code, case.subject)
-    name = f"{package.name} {package.version}" if package else case.seen.what
+    name = case.name_of(package)
     return case.finding(
         codes.REQUIREMENT_NOT_MET,
         f"{name} holds code that protoc before 3.19 generated, which protobuf "

@@ -354,7 +354,7 @@ def _not_mapped(case: Case, text: str) -> Finding | None:
 def _file_is_missing(case: Case, path: str) -> Finding:
     """A library that Python code opens by its path."""
     owner = case.catalog.of_file(path) or case.raiser
-    name = f"{owner.name} {owner.version}" if owner else case.seen.what
+    name = case.name_of(owner)
     return case.finding(
         codes.WITHOUT_ITS_OPS,
         f"{name} opens {path}, which is not there: it was installed without this library, or it "

@@ -25,8 +25,7 @@ def metadata_are_not_there(case: Case) -> Finding | None:
         need = parse_need(match["need"].strip()) if match else None
         if need is None or case.catalog.named(need.name) is not None:
             continue
-        package = case.raiser
-        asking = f"{package.name} {package.version}" if package else case.seen.what
+        asking = case.name_of(case.raiser)
         module = need.name.replace("-", "_")
         place = next((e for e in map(Path, filter(None, case.path)) if module_in(e, module)), None)
         if place is None:

@@ -206,7 +206,7 @@ def _not_installed(case: Case, asking: Distribution | None, module: str) -> Find
     requirement = _requirement_of(case, asking, top) or _requirement_of(case, case.subject, top)
     if requirement is not None:
         who = asking or case.subject
-        name = f"{who.name} {who.version}" if who else case.seen.what
+        name = case.name_of(who)
         return case.finding(
             codes.REQUIREMENT_NOT_MET,
             f"{name} requires {requirement.text}, which is not installed",

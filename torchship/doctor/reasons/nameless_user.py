@@ -17,8 +17,7 @@ def user_has_no_name(case: Case) -> Finding | None:
     for error in case.errors:
         match = _NO_NAME.search(error.message)
         if match is not None:
-            package = case.raiser
-            name = f"{package.name} {package.version}" if package else case.seen.what
+            name = case.name_of(case.raiser)
             who = f"number {match[1]}" if match[1] else "this user"
             return case.finding(
                 codes.PYTHON_TOLD,

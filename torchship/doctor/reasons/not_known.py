@@ -15,7 +15,7 @@ from .unmet import packages_on_the_way, unmet_of
 def reason_is_not_known(case: Case) -> Finding:
     frame = next((frame for frame in case.frames() if not frame.file.startswith("<")), None)
     package = case.raiser
-    name = f"{package.name} {package.version}" if package else case.seen.what
+    name = case.name_of(package)
     where = f" ({frame.file}:{frame.line})" if frame else ""
     if case.seen.is_at_end:
         log = case.seen.log

@@ -27,8 +27,7 @@ def variable_is_refused(case: Case) -> Finding | None:
     for error in case.errors:
         for name, value in _held(error):
             if any(name in names for names in _names(case, error)):
-                package = case.raiser
-                who = f"{package.name} {package.version}" if package else case.seen.what
+                who = case.name_of(case.raiser)
                 said = next(filter(None, map(str.strip, error.message.splitlines())), error.type)
                 return case.finding(
                     codes.PYTHON_TOLD,

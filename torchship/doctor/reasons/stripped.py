@@ -22,8 +22,7 @@ def docstrings_are_left_out(case: Case) -> Finding | None:
         return None
     for error in case.errors:
         if "NoneType" in error.message and "__doc__" in _line_of(case, error):
-            package = case.raiser
-            name = f"{package.name} {package.version}" if package else case.seen.what
+            name = case.name_of(case.raiser)
             return case.finding(
                 codes.PYTHON_TOLD,
                 f"{_VARIABLE}={level} makes Python leave out docstrings, and {name} uses one when "

@@ -16,8 +16,7 @@ def warning_is_an_error(case: Case) -> Finding | None:
     told = os.environ.get(_VARIABLE, "")
     for error in case.errors:
         if "error" in told and error.type.endswith("Warning"):
-            package = case.raiser
-            name = f"{package.name} {package.version}" if package else case.seen.what
+            name = case.name_of(case.raiser)
             return case.finding(
                 codes.PYTHON_TOLD,
                 f"{_VARIABLE}={told} makes Python raise warnings as errors, and {name} warns when "

@@ -106,7 +106,7 @@ def may_come_with_torch(library: str) -> bool:
     return (
         is_torch_library(library)
         or _is_of_cuda(library)
-        or library.startswith((*LIBRARIES_OF_DRIVER, *tuple(_OF_FORMER_TORCHES), *_OF_OTHER_GPUS))
+        or library.startswith((*LIBRARIES_OF_DRIVER, *_OF_FORMER_TORCHES, *_OF_OTHER_GPUS))
     )
 
 
