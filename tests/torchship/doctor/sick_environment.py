@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from packaging_alone import packaging_alone
 from shared_objects import fake_torch, shared_object
@@ -194,6 +194,14 @@ class SickEnvironment:
         command = f"python probe.py '{self.site / path}' {words}"
         output = self.type(command, PYTHONPATH=f"{REPO}:{packaging_alone()}")
         return Judged(**json.loads(output.splitlines()[-1]))
+
+    def failing_row(self, words: str) -> dict[str, Any]:
+        """The one row that fails, in the JSON of the doctor that checks what these words name."""
+        ask = f"python -m torchship.doctor --json {words} || true"
+        report = json.loads(self.type(ask, PYTHONPATH=f"{REPO}:{packaging_alone()}"))
+        (row,) = [row for row in report["notices"] if row["state"] == "fails"]
+        assert isinstance(row, dict)
+        return row
 
     def is_mended(self, path: str | Path, kind: Kind, *arguments: str) -> Judged:
         """The fault is there, its fix is of this kind and is carried out, the fault is gone."""

@@ -162,9 +162,7 @@ def test_a_file_that_is_gone_comes_back_in_a_build_for_this_torch(
     place.install("torch", f"torchvision=={here}")
     for name in gone.split():
         (place.site / "torchvision" / name).unlink()
-    ask = "python -m torchship.doctor --json torchvision || true"
-    report = json.loads(place.type(ask, PYTHONPATH=f"{REPO}:{packaging_alone()}"))
-    (cause,) = [row["cause"] for row in report["notices"] if row["state"] == "fails"]
+    cause = place.failing_row("torchvision")["cause"]
     assert cause["code"] == "TD204"
     assert "--index-url https://download.pytorch.org/whl/cpu " in cause["command"]
     place.type(cause["command"])

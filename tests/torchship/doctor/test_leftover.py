@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -10,8 +9,7 @@ from pathlib import Path
 import pytest
 from environments import ABSENT, SYMBOL, add_pip
 from looked_environment import LookedEnvironment, diagnose, row_of
-from packaging_alone import packaging_alone
-from sick_environment import REPO, SickEnvironment, carries_out
+from sick_environment import SickEnvironment, carries_out
 from test_doctor_look import doctor
 
 from torchship.doctor.environment.targets import UsageError
@@ -133,9 +131,7 @@ def test_the_command_brings_the_package_back(tmp_path: Path) -> None:
         place.publish_wheel("torchvision", version, {"torchvision/__init__.py": "ops = 1\n"})
     place.install("torch")
     (place.site / "torchvision" / "ops").mkdir(parents=True)
-    ask = "python -m torchship.doctor --json torchvision || true"
-    report = json.loads(place.type(ask, PYTHONPATH=f"{REPO}:{packaging_alone()}"))
-    (row,) = [row for row in report["notices"] if row["state"] == "fails"]
+    row = place.failing_row("torchvision")
     place.type(row["cause"]["command"])
     assert place.installed_version("torchvision") == "0.28.0+cpu"
     place.type("python -c 'import torchvision; torchvision.ops'")

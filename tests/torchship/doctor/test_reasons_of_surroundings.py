@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import shutil
@@ -13,9 +12,8 @@ from pathlib import Path
 import pytest
 from environments import add_pip
 from looked_environment import LookedEnvironment, carry_out, diagnose, fix_of, row_of
-from packaging_alone import packaging_alone
 from shared_objects import shared_object
-from sick_environment import REPO, SickEnvironment, carries_out
+from sick_environment import SickEnvironment, carries_out
 
 from torchship.doctor import examine, run_command
 from torchship.doctor.environment import pythons
@@ -242,9 +240,7 @@ def test_a_module_of_the_user_that_an_environment_leaves_out_is_told(tmp_path: P
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     user = tmp_path / ".local" / "lib" / version / "site-packages"
     place.type(f"python -m pip install --no-deps --target {user} lower-of-it")
-    ask = "python -m torchship.doctor --json theirs || true"
-    report = json.loads(place.type(ask, PYTHONPATH=f"{REPO}:{packaging_alone()}"))
-    (row,) = [row for row in report["notices"] if row["state"] == "fails"]
+    row = place.failing_row("theirs")
     assert "lower_one is installed for the user, in ~/.local" in row["cause"]["why"]
     place.type(row["cause"]["command"])
     place.type("python -c 'import theirs'")
@@ -283,9 +279,7 @@ def test_an_editable_that_builds_itself_with_tools_that_are_gone_is_told(tmp_pat
     kept = [line for line in record.read_text().splitlines() if not line.startswith("__editable__")]
     kept += ["_loops_editable_loader.py,,", "loops-editable.pth,,"]
     record.write_text("\n".join(kept) + "\n")
-    ask = "python -m torchship.doctor --json loops || true"
-    report = json.loads(place.type(ask, PYTHONPATH=f"{REPO}:{packaging_alone()}"))
-    (row,) = [row for row in report["notices"] if row["state"] == "fails"]
+    row = place.failing_row("loops")
     assert "with ninja of the isolated environment" in row["cause"]["why"]
     place.type(row["cause"]["command"])
     place.type("python -c 'import loops'")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from looked_environment import LookedEnvironment, diagnose
-from packaging_alone import packaging_alone
-from sick_environment import REPO, SickEnvironment
+from sick_environment import SickEnvironment
 
 from torchship.doctor.fixes import trying
 from torchship.doctor.report import blocks
@@ -34,9 +32,7 @@ by_uv = pytest.mark.parametrize("place", ["uv"], indirect=True)
 
 
 def _asked(place: SickEnvironment) -> dict[str, object]:
-    command = "python -m torchship.doctor --try-fix --json theirs || true"
-    report = json.loads(place.type(command, PYTHONPATH=f"{REPO}:{packaging_alone()}"))
-    (row,) = [row for row in report["notices"] if row["state"] == "fails"]
+    row = place.failing_row("--try-fix theirs")
     command = row["cause"].get("command") or ""
     return {"mends": row["mends"], "tried": row["tried"], "command": command}
 

@@ -53,11 +53,7 @@ def test_a_package_without_extensions_that_imports_works(
 
 
 def _tried(place: SickEnvironment) -> dict[str, object]:
-    ask = "python -m torchship.doctor --try-fix --json theirs || true"
-    told = place.type(ask, PYTHONPATH=f"{REPO}:{packaging_alone()}")
-    (row,) = [row for row in json.loads(told)["notices"] if row["state"] == "fails"]
-    assert isinstance(row, dict)
-    return row
+    return place.failing_row("--try-fix theirs")
 
 
 @pytest.mark.slow
