@@ -566,11 +566,28 @@ def test_what_would_stop_a_build_is_said_before(
     assert any(stop in each for each in plan.stops)
 
 
+def test_files_that_run_setup_py_are_named(tmp_path: Path) -> None:
+    """They are kept, and would fail once setup.py is gone."""
+    files = {
+        ".github/workflows/test.yml": "      - run: python3 setup.py develop\n",
+        "pack.sh": "python -u setup.py sdist\n",
+        "README.md": "The flags are in setup.py.\n",
+    }
+    root = repositories.make(tmp_path, {**repositories.PLAIN_REPOSITORY, **files})
+    said = [line for line in plan_init(root, is_run=False).to_do if "setup.py is run" in line]
+    assert [line.partition(":")[0] for line in said] == [".github/workflows/test.yml, pack.sh"]
+
+
 @pytest.mark.slow  # imports torch twice, as the run of a setup.py that computes everything does
 def test_an_extension_of_each_device_has_headers_of_its_own(tmp_path: Path) -> None:
-    """Each source finds the headers of its own section first, so no name is taken twice."""
-    root = repositories.make(tmp_path, repositories.OF_EACH_DEVICE)
+    """Each source finds the headers of its own section first, so no name is taken twice.
+
+    Python is told to look up the operators that only CUDA has.
+    """
+    bind = f"{repositories.OF_EACH_DEVICE['gpu/bind.cpp']}{BINDS}"
+    root = repositories.make(tmp_path, {**repositories.OF_EACH_DEVICE, "gpu/bind.cpp": bind})
     plan = plan_init(root)
+    assert "  what gpu/bind.cpp registers is not in a build for the CPU: " in "\n".join(plan.to_do)
     assert not any("differ" in stop for stop in plan.stops)
     glue = matrix_of(plan)["build"]["glue"]
     assert (glue["include"], glue["cuda"]["include"]) == (["cpu"], ["gpu"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import string
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import small_projects
 from new_projects import make
 
 from torchship.project.lint import lint
@@ -56,6 +58,31 @@ def test_names_of_any_length_change_no_format(template: str, tmp_path: Path) -> 
     ):
         result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_workflows_that_init_kept_are_the_authors(tmp_path: Path) -> None:
+    """The record holds them with an empty hash."""
+    workflows = {
+        f".github/workflows/{name}.yml": digest for name, digest in (("a", "1"), ("b", ""))
+    }
+    record = {"version": "0.1.0", "archive": "torchship.whl", "generated": workflows}
+    said = tmp_path / "said.txt"
+    tool = f"#!/bin/sh\nprintf '%s\\n' \"$@\" >> {said}\n"
+    small_projects.write(
+        tmp_path,
+        {
+            "pyproject.toml": "",
+            "vendor/torchship.json": json.dumps(record),
+            "env/bin/check-jsonschema": tool,
+            "env/bin/zizmor": tool,
+            **dict.fromkeys(workflows, "name: it\n"),
+        },
+    )
+    for path in (tmp_path / "env" / "bin").iterdir():
+        path.chmod(0o755)
+    assert lint(tmp_path, tmp_path / "env", fix=False) == []
+    checked = [line for line in said.read_text().splitlines() if line.endswith(".yml")]
+    assert checked == 2 * [str(tmp_path / ".github/workflows/a.yml")]
 
 
 @pytest.mark.slow

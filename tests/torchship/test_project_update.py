@@ -143,6 +143,15 @@ def test_a_generated_file_that_was_changed_is_shown_and_left(repo: Path, later: 
 
 
 @pytest.mark.slow
+def test_what_init_kept_stays_the_authors(repo: Path, later: Path) -> None:
+    """init records an empty hash for a file that was there, by which the linters leave it alone."""
+    (repo / TEMPLATED).write_text("#!/bin/sh\n", encoding="utf-8")
+    edit_record(repo, lambda record: record["generated"].update({TEMPLATED: ""}))
+    assert update(repo, later).returncode == 0
+    assert json.loads((repo / RECORD).read_text())["generated"][TEMPLATED] == ""
+    assert (repo / TEMPLATED).read_text() == "#!/bin/sh\n"
+
+
 def test_a_generated_file_that_was_deleted_stays_deleted(repo: Path, later: Path) -> None:
     (repo / TEMPLATED).unlink()
     result = update(repo, later)

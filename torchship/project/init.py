@@ -178,7 +178,7 @@ def plan_init(
         report=report,
         found=tuple(_found(facts, is_for_cuda_alone=is_for_cuda_alone)),
         stops=tuple(stops),
-        to_do=tuple(_to_do(root, meta, facts)),
+        to_do=tuple(_to_do(root, meta, build, facts)),
     )
 
 
@@ -202,6 +202,13 @@ def _is_committed(root: Path, name: str) -> bool:
     command = ["git", "-C", str(root), "status", "--porcelain", "--ignored", "--", name]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     return result.returncode == 0 and not result.stdout.strip()
+
+
+def _callers_of_setup(root: Path) -> list[str]:
+    """The files of the repository that run setup.py: workflows, scripts and pages."""
+    command = ["git", "-C", str(root), "grep", "-lIE", r"python[0-9.]* +(-[^ ]+ +)*setup\.py"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    return result.stdout.splitlines()
 
 
 def _look(root: Path, python: str, report: Report, *, is_run: bool) -> Both:
@@ -348,12 +355,15 @@ def _found(facts: Survey, *, is_for_cuda_alone: bool) -> Iterator[str]:
     yield f"{', '.join(facts.operators) or 'none'} ({kind})"
 
 
-def _to_do(root: Path, meta: Metadata, facts: Survey) -> Iterator[str]:
+def _to_do(root: Path, meta: Metadata, build: BuildSection, facts: Survey) -> Iterator[str]:
     package = meta.package
     namespace = _namespace(meta, facts)
     yield f"read {MATRIX} and {PYPROJECT}"
     if names := [name for name in _REPLACED if (root / name).exists()]:
         yield f"git rm {' '.join(names)}: {PYPROJECT} says what they said"
+    if "setup.py" in names and (callers := _callers_of_setup(root)):
+        instead = "pip and `python -m build` take its place"
+        yield f"{', '.join(callers)}: setup.py is run there; {instead}"
     if not facts.operators:
         yield "name one of your operators as `operator:` in the matrix; none was found"
     folder = package_folder(root, package).relative_to(root)
@@ -362,5 +372,9 @@ def _to_do(root: Path, meta: Metadata, facts: Survey) -> Iterator[str]:
     yield "      if LOADER.at_import():  # not for the doctor, which works where no binary does"
     yield "          from .ops import ...  # whatever needs the operators"
     yield f"  and torch.ops.{namespace}.NAME in place of names of the extension's module"
+    for_cuda = [name for name in build.cuda.sources if survey(root, [name]).operators]
+    if for_cuda and build.host.sources:
+        how = f"getattr(torch.ops.{namespace}, NAME, None)"
+        yield f"  what {', '.join(for_cuda)} registers is not in a build for the CPU: {how}"
     yield "torchship init --finish: adds the files that follow, with a smoke.py for you to complete"
     yield "then scripts/build_all.sh host, and scripts/test.sh"

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .errors import ProjectError
+from .toml_text import table
 
 #: Prints the requirements of a distribution and its extra of the tests, but for torch.
 _REQUIREMENTS = """\
@@ -25,6 +26,8 @@ for word in requires(sys.argv[1]) or []:
         one.marker = None
         print(one)
 """
+#: The groups of pyproject.toml that tests need; `dev` is the one that uv installs by itself.
+_GROUPS = ("test", "tests", "testing", "dev")
 _LOCK = Path(__file__).with_name("requirements.txt")
 # uv does not read pip's variables.
 _UV_NAMES = {
@@ -62,14 +65,29 @@ def make_environment(root: Path, torch: str, *, is_default: bool) -> Path:
     return folder
 
 
-def install_requirements(env: Path, distribution: str) -> None:
-    """Installs what the package requires besides torch, and what its extra of the tests does."""
+def install_requirements(root: Path, env: Path, distribution: str) -> None:
+    """Installs what the package requires besides torch, and its extra and groups of the tests."""
     python = str(env / "bin" / "python")
     command = [python, "-c", _REQUIREMENTS, distribution]
     listed = subprocess.run(command, cwd=env, capture_output=True, text=True, check=True)
-    if words := listed.stdout.split("\n")[:-1]:
+    words = listed.stdout.split("\n")[:-1]
+    for name in _groups(root):
+        words += ["--group", name]
+    if words:
+        # A group may name torch too, and the one that is here is under test.
+        command = [python, "-c", "from importlib.metadata import version as v; print(v('torch'))"]
+        torch = subprocess.run(command, cwd=env, capture_output=True, text=True, check=True)
+        overrides = env / "overrides.txt"
+        overrides.write_text(f"torch=={torch.stdout}", encoding="utf-8")
         install = [str(env / "bin" / "uv"), "pip", "install", "--quiet", "--python", python]
-        run([*install, *words], variables=_uv_variables())
+        options = ["--overrides", str(overrides)]
+        run([*install, *options, *words], cwd=root, variables=_uv_variables())
+
+
+def _groups(root: Path) -> list[str]:
+    content = (root / "pyproject.toml").read_text(encoding="utf-8")
+    named = set(re.findall(r"(?m)^\s*[\"']?(\w+)[\"']?\s*=", table(content, "dependency-groups")))
+    return [name for name in _GROUPS if name in named]
 
 
 def _uv_variables() -> dict[str, str]:

@@ -112,7 +112,7 @@ class _Run:
         python = str(env / "bin" / "python")
         options = ["--quiet", "--no-build-isolation", "--no-deps", "--force-reinstall"]
         run_command([python, "-m", "pip", "install", *options, str(self.root)])
-        install_requirements(env, self.names.distribution)
+        install_requirements(self.root, env, self.names.distribution)
         run_command([python, "-m", self.names.package], cwd=env)
 
     def _pytest(self, env: Path, given: Sequence[str]) -> int:

@@ -14,6 +14,11 @@ def kept_tables(content: str, replaced: Iterable[str]) -> Iterator[str]:
             yield text.strip("\n") + "\n"
 
 
+def table(content: str, name: str) -> str:
+    """The text of one table, "" if there is none."""
+    return "".join(text for one, text in _tables(content) if one == name)
+
+
 def table_names(content: str) -> list[str]:
     return [name for name, _ in _tables(content) if name]
 

@@ -106,6 +106,8 @@ def plan(root: Path) -> Changes:
                 written[name] = file
             elif not path.is_file() or path.read_bytes() != file.content:
                 kept[name] = difference(path, file.content)
+                if old.generated.get(name) == "":  # init found the author's, or left it out
+                    generated[name] = ""
         dropped = old.generated.keys() - generated.keys()
         removed = [name for name in sorted(dropped) if is_unchanged(root / name, old, name)]
         new = VendorRecord(
