@@ -128,6 +128,7 @@ def test_the_matrix_says_what_setup_py_computes_on_both_kinds_of_machine(run: Pl
         ("nvcc flag --use_fast_math", Fate.CARRIED),
         ("nvcc flag -arch=sm_90", Fate.NEEDLESS),
         ("flag -march=native", Fate.LEFT),
+        ("file trace.txt", Fate.LEFT),
         ("link flag -s", Fate.NEEDLESS),
         ("link flag -Wl,-z,now", Fate.LEFT),
         ("library fftw3", Fate.LEFT),
@@ -238,6 +239,15 @@ def test_without_a_run_nothing_is_run_and_what_is_computed_is_named(repository: 
 
 
 @pytest.mark.slow
+def test_a_file_of_the_package_that_setup_py_changes_is_left_to_the_author(plain: Path) -> None:
+    changes = 'open("plain/__init__.py", "a").write("__version__ = 1")\n'
+    write(plain, {"setup.py": changes + repositories.PLAIN})
+    plan = plan_init(plain)
+    assert fate_of(plan, "file plain/__init__.py") is Fate.LEFT
+    assert not any("op.cpp" in line.what for line in plan.report.lines if line.fate is Fate.LEFT)
+    assert (plain / "plain/__init__.py").read_text() == ""
+
+
 def test_a_setup_py_that_takes_too_long_is_ended_and_read_instead(
     plain: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

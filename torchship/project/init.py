@@ -162,6 +162,11 @@ def plan_init(
     )
     for what in dict.fromkeys([*both.without.unknown, *both.with_cuda.unknown]):
         report.left(what, seen.place, "it could not be seen")
+    for name in dict.fromkeys([*both.without.written, *both.with_cuda.written]):
+        why = (
+            "setup.py writes this, and no build will without setup.py; have git hold what it needs"
+        )
+        report.left(f"file {name}", seen.place, why)
     is_for_cuda_alone = _is_for_cuda_alone(both, build, facts)
     matrix = _matrix(meta, build, facts, is_for_cuda_alone=is_for_cuda_alone)
     stops = find_stops(
