@@ -128,6 +128,7 @@ def test_the_matrix_says_what_setup_py_computes_on_both_kinds_of_machine(run: Pl
         ("nvcc flag --use_fast_math", Fate.CARRIED),
         ("nvcc flag -arch=sm_90", Fate.NEEDLESS),
         ("flag -march=native", Fate.LEFT),
+        ("file trace.txt", Fate.LEFT),
         ("link flag -s", Fate.NEEDLESS),
         ("link flag -Wl,-z,now", Fate.LEFT),
         ("library fftw3", Fate.LEFT),
@@ -238,6 +239,15 @@ def test_without_a_run_nothing_is_run_and_what_is_computed_is_named(repository: 
 
 
 @pytest.mark.slow
+def test_a_file_of_the_package_that_setup_py_changes_is_left_to_the_author(plain: Path) -> None:
+    changes = 'open("plain/__init__.py", "a").write("__version__ = 1")\n'
+    write(plain, {"setup.py": changes + repositories.PLAIN})
+    plan = plan_init(plain)
+    assert fate_of(plan, "file plain/__init__.py") is Fate.LEFT
+    assert not any("op.cpp" in line.what for line in plan.report.lines if line.fate is Fate.LEFT)
+    assert (plain / "plain/__init__.py").read_text() == ""
+
+
 def test_a_setup_py_that_takes_too_long_is_ended_and_read_instead(
     plain: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -690,6 +700,26 @@ def test_an_extension_for_cuda_alone_has_no_glue_for_the_cpu(
     assert ("has_cpu_glue=False" in project_record(matrix)) == ("cpu" not in devices)
     # The job for optional cells has a torch for the CPU, which compiles no glue with CUDA code.
     assert workflow_shape(matrix).optional == ("cpu" in devices)
+
+
+@pytest.mark.parametrize(
+    ("source", "oldest"),
+    [
+        ('asm("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(a), "l"(b));', 80),
+        ('asm("ldmatrix.sync.aligned.m8n8.x4.shared.b16 %0;" :: "r"(a));', 75),
+        ("// cp.async would be faster", 70),
+        ('#if __CUDA_ARCH__ >= 800\nasm("cp.async.wait_all;");\n#endif', 70),
+    ],
+)
+@pytest.mark.usefixtures("run_once")
+def test_a_gpu_without_the_sources_instructions_is_none_of_the_matrix(
+    tmp_path: Path, source: str, oldest: int
+) -> None:
+    changes = {"setup.py": ONLY_CUDA, "plain/op.cu": source}
+    root = repositories.make(tmp_path, {**repositories.PLAIN_REPOSITORY, **changes})
+    plan = plan_init(root)
+    assert f"archs: [sm_{oldest}, " in plan.files["build_matrix.yaml"].content.decode()
+    assert any(f"no GPU before sm_{oldest} has" in line for line in plan.found) == (oldest > 70)
 
 
 def test_a_repository_without_sources_is_refused(tmp_path: Path) -> None:

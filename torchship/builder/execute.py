@@ -19,6 +19,10 @@ from .signals import exit_on_signals, signals_held_back
 
 # Characters that ninja cannot read in a path. If a command holds one, ninja is not used.
 _NOT_FOR_NINJA = re.compile(r"[\n\r|]")
+# Where a compiler names its first error, which the rest of its output may only follow from.
+_ERROR = re.compile(r"\berror\s*:", re.IGNORECASE)
+# How many lines of a failed command's output are shown: from its first error on, and its last.
+_FIRST, _LAST = 10, 60
 # The advice for a failed command whose output holds none of the texts in `_HINTS`.
 _HINT = "read the compiler's message above, remove its cause, and run the same command again"
 _HINTS = (
@@ -46,8 +50,8 @@ def execute(
 
     Raises:
         BuildError: a command failed or did not start, or MAX_JOBS is no positive number. The text
-            holds the end of a failed command's output. Files that other steps have written
-            stay.
+            holds the first error of a failed command's output, and its end. Files that other
+            steps have written stay.
     """
     for step in steps:
         for output in (step.output, *step.more_outputs):
@@ -125,24 +129,49 @@ def _run(command: Sequence[str], name: str, log: Log = lambda _: None) -> None:
     # The terminal's Ctrl-C does not reach such a session, but raises KeyboardInterrupt here.
     # It does not in another thread, so there the terminal must reach the compiler itself.
     own_session = threading.current_thread() is threading.main_thread()
-    tail: deque[str] = deque(maxlen=60)
+    output = _Output()
     process: subprocess.Popen[str] | None = None
     try:
         with signals_held_back():
             process = _start(command, name, own_session=own_session)
         assert process.stdout is not None
         for line in process.stdout:
-            tail.append(line.rstrip())
-            log(tail[-1])
+            output.add(line.rstrip())
+            log(line.rstrip())
         code = process.wait()
     except BaseException:
         if process is not None:
             _end(process, own_session=own_session)
         raise
     if code != 0:
-        output = "\n".join(tail)
-        advice = next((advice for mark, advice in _HINTS if mark in output), _HINT)
-        raise BuildError(f"{name} failed with exit code {code}:\n{output}\n{advice}")
+        text = output.text()
+        advice = next((advice for mark, advice in _HINTS if mark in text), _HINT)
+        raise BuildError(f"{name} failed with exit code {code}:\n{text}\n{advice}")
+
+
+class _Output:
+    """What a command says: its first error and its last lines."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._begin: int | None = None  # the number of the line with the first error
+        self._first: list[str] = []
+        self._last: deque[str] = deque(maxlen=_LAST)
+
+    def add(self, line: str) -> None:
+        if self._begin is None and _ERROR.search(line):
+            self._begin = self._count
+        if self._begin is not None and len(self._first) < _FIRST:
+            self._first.append(line)
+        self._last.append(line)
+        self._count += 1
+
+    def text(self) -> str:
+        before = self._count - len(self._last)  # the lines that are no longer among the last
+        begin = before if self._begin is None else self._begin
+        first = self._first[: max(before - begin, 0)]
+        gap = ["..."] if begin + len(first) < before else []
+        return "\n".join([*first, *gap, *self._last])
 
 
 def _start(command: Sequence[str], name: str, *, own_session: bool) -> subprocess.Popen[str]:

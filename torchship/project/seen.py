@@ -62,6 +62,7 @@ class Seen:
     extensions: tuple[SeenExtension, ...] = ()
     metadata: SeenMetadata = SeenMetadata()
     unknown: tuple[str, ...] = ()  #: what could not be seen, and why
+    written: tuple[str, ...] = ()  #: files that it wrote or changed
     error: str = ""  #: why the run ended before there was a distribution
 
 

@@ -3,15 +3,17 @@
 Each run has a copy of the repository, since a setup.py may write files, and a time limit.
 """
 
+import filecmp
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -71,6 +73,7 @@ def _check_size(top: Path) -> None:
 
 def _run(top: Path, root: Path, python: str, folder: Path, *, has_cuda: bool) -> Seen:
     copy = folder / "repository"
+    inner = copy / root.resolve().relative_to(top)
     place = "setup.py" if (root / "setup.py").is_file() else "pyproject.toml"
     shutil.copytree(top, copy, symlinks=True, ignore=_left_out, copy_function=_copy)
     out = folder / "seen.json"
@@ -81,7 +84,7 @@ def _run(top: Path, root: Path, python: str, folder: Path, *, has_cuda: bool) ->
         try:
             process = subprocess.Popen(
                 command,
-                cwd=copy / root.resolve().relative_to(top),
+                cwd=inner,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
@@ -100,7 +103,8 @@ def _run(top: Path, root: Path, python: str, folder: Path, *, has_cuda: bool) ->
         finally:
             _end(process)
     try:
-        return _parse(place, json.loads(out.read_text(encoding="utf-8")))
+        seen = _parse(place, json.loads(out.read_text(encoding="utf-8")))
+        return replace(seen, written=tuple(_written(root, inner)))
     except (OSError, ValueError, KeyError, TypeError):
         last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
         return Seen(place=place, error="".join(last) or f"exit code {process.returncode}")
@@ -111,6 +115,23 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def _written(root: Path, copy: Path) -> Iterator[str]:
+    """The files that the run wrote or changed, but for what setuptools writes."""
+    for folder, folders, names in os.walk(copy):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if name not in _LEFT_OUT
+            and name not in (".git", ".eggs")
+            and not name.endswith(".egg-info")
+        )
+        for name in sorted(names):
+            path = Path(folder, name)
+            mine = path.relative_to(copy)
+            if path.is_file() and not ((root / mine).is_file() and filecmp.cmp(path, root / mine)):
+                yield str(mine)
 
 
 def _left_out(folder: str, names: list[str]) -> set[str]:

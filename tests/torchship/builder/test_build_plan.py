@@ -200,6 +200,25 @@ def test_max_jobs_bounds_what_runs_at_a_time(
     execute(steps, tmp_path, log=lambda _: None)
 
 
+def _error_then(lines: int) -> str:
+    return f"echo begin; echo 'op.cpp:1: error: no memory'; seq {lines}; exit 1"
+
+
+@pytest.mark.parametrize("lines", [5, 59, 60, 64, 68, 69, 70, 900])
+def test_failure_shows_the_first_error_and_the_last_lines(
+    lines: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What follows from one error is often longer than what anybody would read."""
+    monkeypatch.setattr(sys.modules[execute_package.__module__], "find_ninja", lambda: None)
+    step = shell("one", _error_then(lines), (), tmp_path / "out")
+    with pytest.raises(BuildError) as failure:
+        execute([step], tmp_path, log=lambda _: None)
+    said = str(failure.value).splitlines()[1:-1]
+    assert said.count("op.cpp:1: error: no memory") == 1
+    assert said[-lines:][-60:] == [str(number + 1) for number in range(lines)][-60:]
+    assert len(said) == (lines + 2 if lines < 59 else min(lines + 1, 71))
+
+
 @pytest.mark.parametrize("with_ninja", [True, False])
 def test_failure_shows_the_compilers_words_and_what_to_do(
     with_ninja: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
