@@ -702,26 +702,6 @@ def test_an_extension_for_cuda_alone_has_no_glue_for_the_cpu(
     assert workflow_shape(matrix).optional == ("cpu" in devices)
 
 
-@pytest.mark.parametrize(
-    ("source", "oldest"),
-    [
-        ('asm("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(a), "l"(b));', 80),
-        ('asm("ldmatrix.sync.aligned.m8n8.x4.shared.b16 %0;" :: "r"(a));', 75),
-        ("// cp.async would be faster", 70),
-        ('#if __CUDA_ARCH__ >= 800\nasm("cp.async.wait_all;");\n#endif', 70),
-    ],
-)
-@pytest.mark.usefixtures("run_once")
-def test_a_gpu_without_the_sources_instructions_is_none_of_the_matrix(
-    tmp_path: Path, source: str, oldest: int
-) -> None:
-    changes = {"setup.py": ONLY_CUDA, "plain/op.cu": source}
-    root = repositories.make(tmp_path, {**repositories.PLAIN_REPOSITORY, **changes})
-    plan = plan_init(root)
-    assert f"archs: [sm_{oldest}, " in plan.files["build_matrix.yaml"].content.decode()
-    assert any(f"no GPU before sm_{oldest} has" in line for line in plan.found) == (oldest > 70)
-
-
 def test_a_repository_without_sources_is_refused(tmp_path: Path) -> None:
     result = torchship("init", "--no-run", cwd=tmp_path)
     assert result.returncode == 2

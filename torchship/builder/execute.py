@@ -29,6 +29,12 @@ _HINTS = (
     ("unsupported GNU version", "this nvcc refuses this g++: set CXX to an older g++"),
     ("No space left on device", "free some disk space and run the same command again"),
     ("unrecognized command-line", "the compiler is too old: set CXX to a newer compiler"),
+    (
+        "requires .target sm_",
+        "the GPUs before the named one lack an instruction of this source: take them out of "
+        "`archs:` in build_matrix.yaml, or out of TORCH_CUDA_ARCH_LIST, or compile it for "
+        "__CUDA_ARCH__ from there on",
+    ),
     ("Killed", "the compiler ran out of memory: set MAX_JOBS=1 and run the same command again"),
 )
 # How long a command that was asked to end may take, in seconds.

@@ -264,26 +264,12 @@ def _matrix(meta: Metadata, build: BuildSection, facts: Survey, *, is_for_cuda_a
     content = re.sub(r"(?m)^  linux-aarch64:\n(?:    .*\n)*", "", content)
     devices = [] if is_for_cuda_alone else ["cpu"]
     if build.cuda.sources:
-        content = content.replace("kernels: {}\n", _kernels(facts))
+        content = content.replace("kernels: {}\n", _KERNELS)
         devices += ["cu12", "cu13"]
     section = "\n".join([*build.yaml(), "", ""])
     content = content.replace("# The glue that every", f"{section}# The glue that every", 1)
     content = _with_allowed(content, meta.torches)
     return _with_torches(content, devices, meta.torches, uses_aten=facts.uses_aten)
-
-
-def _kernels(facts: Survey) -> str:
-    """Those of every GPU that has the instructions of the sources."""
-    needed = facts.newest_instruction
-    if needed is None:
-        return _KERNELS
-
-    def begun_there(archs: re.Match[str]) -> str:
-        own = [int(arch) for arch in re.findall(r"\d+", archs[0])]
-        kept = [arch for arch in own if arch > needed.arch]
-        return "".join(f"sm_{arch}, " for arch in (max(min(own), needed.arch), *kept))
-
-    return re.sub(r"(?:sm_\d+, )+", begun_there, _KERNELS)
 
 
 def _template() -> str:
@@ -370,11 +356,6 @@ def _found(facts: Survey, *, is_for_cuda_alone: bool) -> Iterator[str]:
     yield f"{len(facts.sources)} C++ and {len(facts.cuda_sources)} CUDA sources, with {lane}"
     if is_for_cuda_alone:
         yield "code for CUDA alone; where that is wrong, add cpu to `aten:` in the matrix"
-    if needed := facts.newest_instruction:
-        yield (
-            f"{needed.name} in {needed.source}, which no GPU before sm_{needed.arch} has: `archs:` "
-            "begins there"
-        )
     kind = "bound by pybind11, which become operators" if facts.has_pybind else "operators"
     yield f"{', '.join(facts.operators) or 'none'} ({kind})"
 

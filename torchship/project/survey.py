@@ -46,21 +46,6 @@ _IF_MACRO = re.compile(r"\s*#\s*(?:if(n?)def\s+(\w+)|if\s+(!?)\s*defined\s*\(?\s
 _ELSEWHERE = re.compile("PYTHON|_WIN32")
 _CUDA_HEADER = re.compile(r"#\s*include\s*[<\"](cuda|cublas|cusparse|curand|ATen/cuda/|c10/cuda/)")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-#: Instructions of PTX, and the oldest architecture that has them.
-_INSTRUCTIONS = (
-    (re.compile(r"\bcp\.async\.bulk\b"), 90),
-    (re.compile(r"\b(?:cp\.async|createpolicy)\b"), 80),
-    (re.compile(r"\bldmatrix\b"), 75),
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Instruction:
-    """An instruction that GPUs before the architecture do not have."""
-
-    name: str
-    arch: int  #: 80 for sm_80
-    source: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +63,6 @@ class Survey:
     with_python: tuple[str, ...]  #: the sources that name Python's C API
     with_cuda_headers: tuple[str, ...]  #: the host's, that include CUDA's under no condition
     registered_twice: tuple[Twice, ...]
-    newest_instruction: Instruction | None  #: of those that are used for every GPU
 
 
 def find_sources(root: Path) -> list[str]:
@@ -119,27 +103,7 @@ def survey(root: Path, sources: Sequence[str], macros: Collection[str] = ()) -> 
             name for name, text in host.items() if _includes(text, _CUDA_HEADER, re.compile("."))
         ),
         registered_twice=tuple(registered_twice(texts)),
-        newest_instruction=max(
-            (
-                found
-                for name, text in texts.items()
-                if name not in host and (found := _instruction(name, text))
-            ),
-            key=lambda found: found.arch,
-            default=None,
-        ),
     )
-
-
-def _instruction(source: str, text: str) -> Instruction | None:
-    """The one that needs the newest GPU; none where the source asks for which it is compiled."""
-    if "__CUDA_ARCH__" in text:
-        return None
-    code = _COMMENT.sub("", text)
-    for pattern, arch in _INSTRUCTIONS:
-        if found := pattern.search(code):
-            return Instruction(name=found[0], arch=arch, source=source)
-    return None
 
 
 def _compiled(text: str, macros: Collection[str]) -> str:

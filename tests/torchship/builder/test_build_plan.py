@@ -232,6 +232,14 @@ def test_failure_shows_the_compilers_words_and_what_to_do(
     assert str(caught.value).endswith("free some disk space and run the same command again")
 
 
+def test_an_instruction_that_a_gpu_lacks_is_answered_by_the_architectures(tmp_path: Path) -> None:
+    """In the words of ptxas 13.0 for cp.async on sm_75."""
+    said = "line 21; error   : Feature 'cp.async.wait_all' requires .target sm_80 or higher"
+    step = shell("compile op.cu", f'echo "{said}"; exit 255', (), tmp_path / "out")
+    with pytest.raises(BuildError, match="`archs:` in build_matrix.yaml, or out of TORCH_CUDA"):
+        execute([step], tmp_path, log=lambda _: None)
+
+
 def test_a_signal_amid_the_start_of_a_command_ends_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
