@@ -566,6 +566,41 @@ def test_what_would_stop_a_build_is_said_before(
     assert any(stop in each for each in plan.stops)
 
 
+def test_sections_of_other_tools_in_setup_cfg_are_named(tmp_path: Path) -> None:
+    setup_cfg = (
+        "[metadata]\nlong_description = x\n[options.extras_require]\n[aliases]\n[tool:pytest]\n"
+    )
+    files = {**repositories.PLAIN_REPOSITORY, "setup.cfg": setup_cfg}
+    plan = plan_init(repositories.make(tmp_path, files), is_run=False)
+    assert fate_of(plan, "section [tool:pytest]") is Fate.LEFT
+    assert fate_of(plan, "section [aliases]") is Fate.NEEDLESS
+    assert not any("[metadata]" in line.what for line in plan.report.lines)
+
+
+def test_what_imports_setup_py_goes_with_it(tmp_path: Path) -> None:
+    files = {**repositories.PLAIN_REPOSITORY, "setup_cpu.py": "import setup\nimport setuptools\n"}
+    plan = plan_init(repositories.make(tmp_path, files), is_run=False)
+    assert (
+        "git rm setup.py setup_cpu.py: pyproject.toml says what they said "
+        "(setup_cpu.py: for its import of setup.py)"
+    ) in plan.to_do
+
+
+def test_a_macro_that_the_matrix_names_need_not_be_named(tmp_path: Path) -> None:
+    setup = repositories.PLAIN.replace(
+        '["plain/op.cpp"])', '["plain/op.cpp", "plain/op.cu"], define_macros=[("USE_CUDA", None)])'
+    )
+    files = {
+        **repositories.PLAIN_REPOSITORY,
+        "setup.py": setup,
+        "plain/op.cu": "__global__ void kernel() {}\n",
+        "plain/op.cpp": "#include <c10/cuda/CUDAGuard.h>\n#ifdef USE_CUDA\nint x;\n#endif\n",
+    }
+    plan = plan_init(repositories.make(tmp_path, files), is_run=False)
+    (stop,) = [stop for stop in plan.stops if "headers of CUDA" in stop]
+    assert stop.endswith("#ifdef USE_CUDA")
+
+
 @pytest.mark.slow  # imports torch twice, as the run of a setup.py that computes everything does
 def test_an_extension_of_each_device_has_headers_of_its_own(tmp_path: Path) -> None:
     """Each source finds the headers of its own section first, so no name is taken twice."""

@@ -43,6 +43,21 @@ from .written import stage, write_all
 SHIM = "vendor/backend.py"
 #: What says the same as pyproject.toml. setuptools would read setup.cfg too.
 _REPLACED = ("setup.py", "setup.cfg")
+#: Sections of setup.cfg that setuptools reads into what was looked at, or that are for commands of
+#: setup.py, which nobody runs any more.
+_READ_SECTIONS = ("metadata", "options")
+_COMMAND_SECTIONS = (
+    "aliases",
+    "bdist_wheel",
+    "build",
+    "build_ext",
+    "develop",
+    "easy_install",
+    "egg_info",
+    "install",
+    "sdist",
+    "upload",
+)
 #: Tables that torchship writes, or whose part it takes.
 _TABLES = (
     "build-system",
@@ -162,6 +177,7 @@ def plan_init(
     )
     for what in dict.fromkeys([*both.without.unknown, *both.with_cuda.unknown]):
         report.left(what, seen.place, "it could not be seen")
+    _report_sections(root, report)
     is_for_cuda_alone = _is_for_cuda_alone(both, build, facts)
     matrix = _matrix(meta, build, facts, is_for_cuda_alone=is_for_cuda_alone)
     stops = find_stops(
@@ -220,6 +236,34 @@ def _look(root: Path, python: str, report: Report, *, is_run: bool) -> Both:
     has_sources = any(extension.sources for extension in both.seen.extensions)
     cmake = None if has_sources else read_cmake(root)
     return join(both, cmake) if cmake else both
+
+
+def _sections(root: Path) -> list[str]:
+    """Those of setup.cfg that setuptools does not read into a distribution."""
+    path = root / "setup.cfg"
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    names = re.findall(r"(?m)^\[([^\]\n]+)\]", text)
+    return [name for name in names if name.partition(".")[0] not in _READ_SECTIONS]
+
+
+def _report_sections(root: Path, report: Report) -> None:
+    for name in _sections(root):
+        if name in _COMMAND_SECTIONS:
+            report.needless(f"section [{name}]", "setup.cfg", "it is for a command of setup.py")
+        else:
+            why = "move it to a file of its tool before setup.cfg goes"
+            report.left(f"section [{name}]", "setup.cfg", why)
+
+
+def _importers(root: Path) -> list[str]:
+    """Files beside setup.py that run it."""
+    return [
+        path.name
+        for path in sorted(root.glob("*.py"))
+        if re.search(
+            r"(?m)^\s*(?:import|from) setup\b", path.read_text(encoding="utf-8", errors="replace")
+        )
+    ]
 
 
 def _name(said: str) -> str:
@@ -353,7 +397,11 @@ def _to_do(root: Path, meta: Metadata, facts: Survey) -> Iterator[str]:
     namespace = _namespace(meta, facts)
     yield f"read {MATRIX} and {PYPROJECT}"
     if names := [name for name in _REPLACED if (root / name).exists()]:
-        yield f"git rm {' '.join(names)}: {PYPROJECT} says what they said"
+        importers = _importers(root) if "setup.py" in names else []
+        what = "it" if len(names + importers) == 1 else "they"
+        beside = f" ({', '.join(importers)}: for its import of setup.py)" if importers else ""
+        files = " ".join([*names, *importers])
+        yield f"git rm {files}: {PYPROJECT} says what {what} said{beside}"
     if not facts.operators:
         yield "name one of your operators as `operator:` in the matrix; none was found"
     folder = package_folder(root, package).relative_to(root)

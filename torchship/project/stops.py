@@ -15,6 +15,7 @@ from .survey import Survey
 
 #: What torchship writes into the package, and which the author's own file would hide.
 _OWN = ("engine/__init__.py", "jit.py", "loader.py", "__main__.py")
+_NAMING = ", and name the macro under `glue: cuda: defines:`"
 
 
 def find_stops(
@@ -28,7 +29,7 @@ def find_stops(
 ) -> Iterator[str]:
     """A sentence for each, with what to do."""
     yield from _of_the_package(root, both, meta)
-    yield from _of_the_sources(facts, is_for_cuda_alone=is_for_cuda_alone)
+    yield from _of_the_sources(facts, build, is_for_cuda_alone=is_for_cuda_alone)
     names = Counter(e.name for e in both.seen.extensions if e.name)
     for name, count in names.items():
         if count > 1:
@@ -79,7 +80,9 @@ def _move(root: Path, folder: str, package: str) -> str:
     )
 
 
-def _of_the_sources(facts: Survey, *, is_for_cuda_alone: bool) -> Iterator[str]:
+def _of_the_sources(
+    facts: Survey, build: BuildSection, *, is_for_cuda_alone: bool
+) -> Iterator[str]:
     for twice in facts.registered_twice:
         yield f"{twice.first} and {twice.second} both register {twice.what}: {twice.advice}"
     if facts.with_python:
@@ -88,9 +91,10 @@ def _of_the_sources(facts: Survey, *, is_for_cuda_alone: bool) -> Iterator[str]:
     if facts.with_cuda_headers and not is_for_cuda_alone:
         files = ", ".join(facts.with_cuda_headers)
         macro = next(iter(facts.cuda_macros), "WITH_CUDA")
+        naming = "" if macro in build.cuda.defines else _NAMING
         yield (
             f"{files}: include headers of CUDA, which the glue for the CPU has not; put them under "
-            f"#ifdef {macro}, and name the macro under `glue: cuda: defines:`"
+            f"#ifdef {macro}{naming}"
         )
     if len(facts.namespaces) > 1:
         yield f"one project has one namespace of operators; {facts.namespaces} were found"
