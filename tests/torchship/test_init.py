@@ -368,6 +368,23 @@ def test_a_package_that_no_usual_layout_has_is_to_be_moved(tmp_path: Path) -> No
     assert any("git mv code/mutual mutual" in stop for stop in plan.stops)
 
 
+def test_a_package_is_not_moved_beside_the_programs_that_import_it(tmp_path: Path) -> None:
+    """Python searches the folder of a program first, and finds the source there."""
+    setup = repositories.PLAIN.replace(
+        'packages=["plain"]', 'package_dir={"": "code"}, packages=["plain"]'
+    ).replace("plain/op.cpp", "csrc/op.cpp")
+    files = {
+        "setup.py": setup,
+        "code/plain/__init__.py": "",
+        "csrc/op.cpp": repositories.OPERATOR,
+        "check.py": "import torch\nfrom plain import f\n",
+        "other.py": "import plainer\n",
+    }
+    plan = plan_init(repositories.make(tmp_path, files))
+    (stop,) = [stop for stop in plan.stops if "git mv" in stop]
+    assert "mkdir -p src && git mv code/plain src/plain (beside check.py, Python" in stop
+
+
 def test_flags_and_standard_of_every_target_are_carried_over(tmp_path: Path) -> None:
     content = repositories.CMAKE.replace(
         "option(WITH_GPU",

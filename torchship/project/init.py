@@ -35,7 +35,7 @@ from .render import TEMPLATES, File, names_of, render_frame
 from .seen import Both, join
 from .setup_run import MAX_SECONDS, run_setup
 from .setup_text import read_setup
-from .stops import find_stops
+from .stops import find_stops, importers
 from .survey import Survey, find_sources, survey
 from .toml_text import kept_tables, table_names
 from .written import stage, write_all
@@ -255,17 +255,6 @@ def _report_sections(root: Path, report: Report) -> None:
             report.left(f"section [{name}]", "setup.cfg", why)
 
 
-def _importers(root: Path) -> list[str]:
-    """Files beside setup.py that run it."""
-    return [
-        path.name
-        for path in sorted(root.glob("*.py"))
-        if re.search(
-            r"(?m)^\s*(?:import|from) setup\b", path.read_text(encoding="utf-8", errors="replace")
-        )
-    ]
-
-
 def _name(said: str) -> str:
     name = re.sub(r"[-_.]+", "-", said).lower()
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
@@ -397,10 +386,10 @@ def _to_do(root: Path, meta: Metadata, facts: Survey) -> Iterator[str]:
     namespace = _namespace(meta, facts)
     yield f"read {MATRIX} and {PYPROJECT}"
     if names := [name for name in _REPLACED if (root / name).exists()]:
-        importers = _importers(root) if "setup.py" in names else []
-        what = "it" if len(names + importers) == 1 else "they"
-        beside = f" ({', '.join(importers)}: for its import of setup.py)" if importers else ""
-        files = " ".join([*names, *importers])
+        runs = importers(root, "setup") if "setup.py" in names else []
+        what = "it" if len(names + runs) == 1 else "they"
+        beside = f" ({', '.join(runs)}: for its import of setup.py)" if runs else ""
+        files = " ".join([*names, *runs])
         yield f"git rm {files}: {PYPROJECT} says what {what} said{beside}"
     if not facts.operators:
         yield "name one of your operators as `operator:` in the matrix; none was found"

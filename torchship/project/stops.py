@@ -73,11 +73,23 @@ def _same_headers(root: Path, both: Both, build: BuildSection) -> Iterator[Colli
 
 def _move(root: Path, folder: str, package: str) -> str:
     # Into a folder that is there, git would move the package as one below it.
-    return (
-        f"git mv {folder}/* {package}/"
-        if (root / package).is_dir()
-        else f"git mv {folder} {package}"
-    )
+    if (root / package).is_dir():
+        return f"git mv {folder}/* {package}/"
+    if scripts := importers(root, package):
+        why = f"beside {', '.join(scripts)}, Python would find the source before what is installed"
+        return f"mkdir -p src && git mv {folder} src/{package} ({why})"
+    return f"git mv {folder} {package}"
+
+
+def importers(root: Path, module: str) -> list[str]:
+    """The programs in the folder of the repository that import a module by name."""
+    pattern = re.compile(rf"(?m)^\s*(?:import|from) {re.escape(module)}\b")
+    return [
+        path.name
+        for path in sorted(root.glob("*.py"))
+        if path.name != "setup.py"  # which goes
+        and pattern.search(path.read_text(encoding="utf-8", errors="replace"))
+    ]
 
 
 def _of_the_sources(
@@ -105,8 +117,8 @@ def _of_the_package(root: Path, both: Both, meta: Metadata) -> Iterator[str]:
     folder = both.seen.metadata.packages.get(meta.package)
     if folder is not None and root / folder != package:
         yield (
-            f"the package {meta.package} is in {folder}, and torchship takes it beside {MATRIX}: "
-            f"{_move(root, folder, meta.package)}"
+            f"the package {meta.package} is in {folder}, and torchship takes it beside {MATRIX}, "
+            f"in src or in python: {_move(root, folder, meta.package)}"
         )
     elif not (package / "__init__.py").is_file():
         yield (
