@@ -378,6 +378,23 @@ def test_a_package_that_no_usual_layout_has_is_to_be_moved(tmp_path: Path) -> No
     assert any("git mv code/mutual mutual" in stop for stop in plan.stops)
 
 
+def test_a_package_is_not_moved_beside_the_programs_that_import_it(tmp_path: Path) -> None:
+    """Python searches the folder of a program first, and finds the source there."""
+    setup = repositories.PLAIN.replace(
+        'packages=["plain"]', 'package_dir={"": "code"}, packages=["plain"]'
+    ).replace("plain/op.cpp", "csrc/op.cpp")
+    files = {
+        "setup.py": setup,
+        "code/plain/__init__.py": "",
+        "csrc/op.cpp": repositories.OPERATOR,
+        "check.py": "import torch\nfrom plain import f\n",
+        "other.py": "import plainer\n",
+    }
+    plan = plan_init(repositories.make(tmp_path, files))
+    (stop,) = [stop for stop in plan.stops if "git mv" in stop]
+    assert "mkdir -p src && git mv code/plain src/plain (beside check.py, Python" in stop
+
+
 def test_flags_and_standard_of_every_target_are_carried_over(tmp_path: Path) -> None:
     content = repositories.CMAKE.replace(
         "option(WITH_GPU",
@@ -586,6 +603,41 @@ def test_files_that_run_setup_py_are_named(tmp_path: Path) -> None:
     root = repositories.make(tmp_path, {**repositories.PLAIN_REPOSITORY, **files})
     said = [line for line in plan_init(root, is_run=False).to_do if "setup.py is run" in line]
     assert [line.partition(":")[0] for line in said] == [".github/workflows/test.yml, pack.sh"]
+
+
+def test_sections_of_other_tools_in_setup_cfg_are_named(tmp_path: Path) -> None:
+    setup_cfg = (
+        "[metadata]\nlong_description = x\n[options.extras_require]\n[aliases]\n[tool:pytest]\n"
+    )
+    files = {**repositories.PLAIN_REPOSITORY, "setup.cfg": setup_cfg}
+    plan = plan_init(repositories.make(tmp_path, files), is_run=False)
+    assert fate_of(plan, "section [tool:pytest]") is Fate.LEFT
+    assert fate_of(plan, "section [aliases]") is Fate.NEEDLESS
+    assert not any("[metadata]" in line.what for line in plan.report.lines)
+
+
+def test_what_imports_setup_py_goes_with_it(tmp_path: Path) -> None:
+    files = {**repositories.PLAIN_REPOSITORY, "setup_cpu.py": "import setup\nimport setuptools\n"}
+    plan = plan_init(repositories.make(tmp_path, files), is_run=False)
+    assert (
+        "git rm setup.py setup_cpu.py: pyproject.toml says what they said "
+        "(setup_cpu.py: for its import of setup.py)"
+    ) in plan.to_do
+
+
+def test_a_macro_that_the_matrix_names_need_not_be_named(tmp_path: Path) -> None:
+    setup = repositories.PLAIN.replace(
+        '["plain/op.cpp"])', '["plain/op.cpp", "plain/op.cu"], define_macros=[("USE_CUDA", None)])'
+    )
+    files = {
+        **repositories.PLAIN_REPOSITORY,
+        "setup.py": setup,
+        "plain/op.cu": "__global__ void kernel() {}\n",
+        "plain/op.cpp": "#include <c10/cuda/CUDAGuard.h>\n#ifdef USE_CUDA\nint x;\n#endif\n",
+    }
+    plan = plan_init(repositories.make(tmp_path, files), is_run=False)
+    (stop,) = [stop for stop in plan.stops if "headers of CUDA" in stop]
+    assert stop.endswith("#ifdef USE_CUDA")
 
 
 @pytest.mark.slow  # imports torch twice, as the run of a setup.py that computes everything does

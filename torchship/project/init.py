@@ -35,7 +35,7 @@ from .render import TEMPLATES, File, names_of, render_frame
 from .seen import Both, join
 from .setup_run import MAX_SECONDS, run_setup
 from .setup_text import read_setup
-from .stops import find_stops
+from .stops import find_stops, importers
 from .survey import Survey, find_sources, survey
 from .toml_text import kept_tables, table_names
 from .written import stage, write_all
@@ -43,6 +43,21 @@ from .written import stage, write_all
 SHIM = "vendor/backend.py"
 #: What says the same as pyproject.toml. setuptools would read setup.cfg too.
 _REPLACED = ("setup.py", "setup.cfg")
+#: Sections of setup.cfg that setuptools reads into what was looked at, or that are for commands of
+#: setup.py, which nobody runs any more.
+_READ_SECTIONS = ("metadata", "options")
+_COMMAND_SECTIONS = (
+    "aliases",
+    "bdist_wheel",
+    "build",
+    "build_ext",
+    "develop",
+    "easy_install",
+    "egg_info",
+    "install",
+    "sdist",
+    "upload",
+)
 #: Tables that torchship writes, or whose part it takes.
 _TABLES = (
     "build-system",
@@ -167,6 +182,7 @@ def plan_init(
             "setup.py writes this, and no build will without setup.py; have git hold what it needs"
         )
         report.left(f"file {name}", seen.place, why)
+    _report_sections(root, report)
     is_for_cuda_alone = _is_for_cuda_alone(both, build, facts)
     matrix = _matrix(meta, build, facts, is_for_cuda_alone=is_for_cuda_alone)
     stops = find_stops(
@@ -232,6 +248,23 @@ def _look(root: Path, python: str, report: Report, *, is_run: bool) -> Both:
     has_sources = any(extension.sources for extension in both.seen.extensions)
     cmake = None if has_sources else read_cmake(root)
     return join(both, cmake) if cmake else both
+
+
+def _sections(root: Path) -> list[str]:
+    """Those of setup.cfg that setuptools does not read into a distribution."""
+    path = root / "setup.cfg"
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    names = re.findall(r"(?m)^\[([^\]\n]+)\]", text)
+    return [name for name in names if name.partition(".")[0] not in _READ_SECTIONS]
+
+
+def _report_sections(root: Path, report: Report) -> None:
+    for name in _sections(root):
+        if name in _COMMAND_SECTIONS:
+            report.needless(f"section [{name}]", "setup.cfg", "it is for a command of setup.py")
+        else:
+            why = "move it to a file of its tool before setup.cfg goes"
+            report.left(f"section [{name}]", "setup.cfg", why)
 
 
 def _name(said: str) -> str:
@@ -365,7 +398,11 @@ def _to_do(root: Path, meta: Metadata, build: BuildSection, facts: Survey) -> It
     namespace = _namespace(meta, facts)
     yield f"read {MATRIX} and {PYPROJECT}"
     if names := [name for name in _REPLACED if (root / name).exists()]:
-        yield f"git rm {' '.join(names)}: {PYPROJECT} says what they said"
+        runs = importers(root, "setup") if "setup.py" in names else []
+        what = "it" if len(names + runs) == 1 else "they"
+        beside = f" ({', '.join(runs)}: for its import of setup.py)" if runs else ""
+        files = " ".join([*names, *runs])
+        yield f"git rm {files}: {PYPROJECT} says what {what} said{beside}"
     if "setup.py" in names and (callers := _callers_of_setup(root)):
         instead = "pip and `python -m build` take its place"
         yield f"{', '.join(callers)}: setup.py is run there; {instead}"

@@ -15,6 +15,7 @@ from .survey import Survey
 
 #: What torchship writes into the package, and which the author's own file would hide.
 _OWN = ("engine/__init__.py", "jit.py", "loader.py", "__main__.py")
+_NAMING = ", and name the macro under `glue: cuda: defines:`"
 
 
 def find_stops(
@@ -28,7 +29,7 @@ def find_stops(
 ) -> Iterator[str]:
     """A sentence for each, with what to do."""
     yield from _of_the_package(root, both, meta)
-    yield from _of_the_sources(facts, is_for_cuda_alone=is_for_cuda_alone)
+    yield from _of_the_sources(facts, build, is_for_cuda_alone=is_for_cuda_alone)
     names = Counter(e.name for e in both.seen.extensions if e.name)
     for name, count in names.items():
         if count > 1:
@@ -72,14 +73,28 @@ def _same_headers(root: Path, both: Both, build: BuildSection) -> Iterator[Colli
 
 def _move(root: Path, folder: str, package: str) -> str:
     # Into a folder that is there, git would move the package as one below it.
-    return (
-        f"git mv {folder}/* {package}/"
-        if (root / package).is_dir()
-        else f"git mv {folder} {package}"
-    )
+    if (root / package).is_dir():
+        return f"git mv {folder}/* {package}/"
+    if scripts := importers(root, package):
+        why = f"beside {', '.join(scripts)}, Python would find the source before what is installed"
+        return f"mkdir -p src && git mv {folder} src/{package} ({why})"
+    return f"git mv {folder} {package}"
 
 
-def _of_the_sources(facts: Survey, *, is_for_cuda_alone: bool) -> Iterator[str]:
+def importers(root: Path, module: str) -> list[str]:
+    """The programs in the folder of the repository that import a module by name."""
+    pattern = re.compile(rf"(?m)^\s*(?:import|from) {re.escape(module)}\b")
+    return [
+        path.name
+        for path in sorted(root.glob("*.py"))
+        if path.name != "setup.py"  # which goes
+        and pattern.search(path.read_text(encoding="utf-8", errors="replace"))
+    ]
+
+
+def _of_the_sources(
+    facts: Survey, build: BuildSection, *, is_for_cuda_alone: bool
+) -> Iterator[str]:
     for twice in facts.registered_twice:
         yield f"{twice.first} and {twice.second} both register {twice.what}: {twice.advice}"
     if facts.with_python:
@@ -88,9 +103,10 @@ def _of_the_sources(facts: Survey, *, is_for_cuda_alone: bool) -> Iterator[str]:
     if facts.with_cuda_headers and not is_for_cuda_alone:
         files = ", ".join(facts.with_cuda_headers)
         macro = next(iter(facts.cuda_macros), "WITH_CUDA")
+        naming = "" if macro in build.cuda.defines else _NAMING
         yield (
             f"{files}: include headers of CUDA, which the glue for the CPU has not; put them under "
-            f"#ifdef {macro}, and name the macro under `glue: cuda: defines:`"
+            f"#ifdef {macro}{naming}"
         )
     if len(facts.namespaces) > 1:
         yield f"one project has one namespace of operators; {facts.namespaces} were found"
@@ -101,8 +117,8 @@ def _of_the_package(root: Path, both: Both, meta: Metadata) -> Iterator[str]:
     folder = both.seen.metadata.packages.get(meta.package)
     if folder is not None and root / folder != package:
         yield (
-            f"the package {meta.package} is in {folder}, and torchship takes it beside {MATRIX}: "
-            f"{_move(root, folder, meta.package)}"
+            f"the package {meta.package} is in {folder}, and torchship takes it beside {MATRIX}, "
+            f"in src or in python: {_move(root, folder, meta.package)}"
         )
     elif not (package / "__init__.py").is_file():
         yield (

@@ -311,6 +311,9 @@ def test_newer_kernels_wait_for_the_driver_and_take_a_new_one() -> None:
 def test_no_driver_is_a_remark_since_the_cpu_works() -> None:
     verdict = judge(make_cuda(), make_runtime(make_torch(cuda="13.0"), gpu_probed=True))
     assert verdict.accepted
+    # Of the binary it is not known whether it has such code.
+    (note,) = [f for f in verdict.findings if f.code == "TD404"]
+    assert note.why == "no GPU can be used here; code for the CPU can"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from made_facts import make_runtime
 from shared_objects import GLUE_RECORD, KERNELS_RECORD, fake_torch, gpu_object, shared_object
 from small_client import PROJECT
 
@@ -413,6 +414,33 @@ def installed(tmp_path: Path) -> Path:
     ]
     record.write_text("\n".join(lines) + "\n")
     return package
+
+
+@pytest.mark.parametrize(
+    ("place", "script", "fix"),
+    [
+        ("", "tool.py", "script out of the folder of the source"),
+        ("", "other/tool.py", "start Python in another folder"),
+        ("src", "tool.py", "start Python in another folder"),
+    ],
+)
+def test_a_source_folder_is_told_from_an_installed_package_wherever_it_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, script: str, fix: str
+) -> None:
+    """What is run beside the source finds it in whatever folder Python was started."""
+    source = tmp_path / place / "tiny_client"
+    installed = tmp_path / "site" / "tiny_client"
+    for folder in (source, installed / "lib", tmp_path / "csrc"):
+        folder.mkdir(parents=True)
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "csrc" / "project.h").touch()
+    monkeypatch.setattr(sys, "path", [str(source.parent), str(installed.parent)])
+    main = sys.modules["__main__"]  # of pytest, or of its worker, which has no file
+    monkeypatch.setattr(main, "__file__", str(tmp_path / script), raising=False)
+    finding = explain.no_binaries(make_runtime(project=PROJECT._replace(folder=source)))
+    assert finding.why == "the source folder shadows the installed package"
+    assert finding.needed == f"the installed package {installed}"
+    assert fix in finding.fix.text
 
 
 def _urlsafe_sha256(data: bytes) -> str:

@@ -64,6 +64,13 @@ def packages(tmp_path_factory, conda_worker) -> list[Path]:
     return paths
 
 
+def test_others_may_read_a_package(packages, tmp_path) -> None:
+    """A server that is another user; rattler-build makes files for their owner alone."""
+    new = tmp_path / "new"
+    new.touch()
+    assert {package.stat().st_mode for package in packages} == {new.stat().st_mode}
+
+
 def members(package: Path) -> dict[str, tuple[tarfile.TarInfo, bytes]]:
     """Everything in both archives of a package."""
     contents = {}

@@ -153,7 +153,7 @@ def check_driver(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
             code=codes.NO_DRIVER,
             observed="no NVIDIA driver",
             needed=requirement,
-            why="no GPU can be used here; the CPU can",
+            why="no GPU can be used here; code for the CPU can",
         )
     served = driver_cuda(runtime.driver)
     observed = f"{runtime.driver.version or 'unknown version'} (CUDA {dotted(served)})"

@@ -75,7 +75,7 @@ def _package_files(
 def no_binaries(runtime: Runtime) -> Finding:
     """The cause if the package has no binary: it is a source folder or a damaged installation."""
     package = runtime.project.folder
-    if source_root(package) != package.parent:
+    if source_root(package) in (package, None):  # not one of a checkout, in whatever folder of it
         return _package_files(
             observed=f"no shared object in {package / 'lib'}",
             needed="a glue and its kernels",
@@ -89,7 +89,7 @@ def no_binaries(runtime: Runtime) -> Finding:
             needed=f"the installed package {printable(installed[0])}",
             why="the source folder shadows the installed package",
             code=codes.SOURCE_FOLDER,
-            fix=fixes.in_words("start Python in another folder"),
+            fix=fixes.in_words(_past_source(package)),
         )
     return _package_files(
         observed=f"{package}, a source folder without binaries",
@@ -98,6 +98,16 @@ def no_binaries(runtime: Runtime) -> Finding:
         why=f"{runtime.project.distribution} was not built here yet",
         fix=fixes.install_here(runtime),
     )
+
+
+def _past_source(package: Path) -> str:
+    """How Python finds the installed package behind the source."""
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    if script is None or Path(script).resolve().parent != package.resolve().parent:
+        return "start Python in another folder"
+    # Python searches the folder of a script first, wherever it was started.
+    safe = f"run python -P {printable(script)}, or " if sys.version_info >= (3, 11) else ""
+    return f"{safe}move that script out of the folder of the source"
 
 
 def describe_copy(other: Path, package: Path) -> str:

@@ -27,6 +27,7 @@ def write_package(package: Path, root: Path, epoch: int) -> None:
         f"pkg-{package.stem}.tar.zst": _archive(root, payload, epoch),
         f"info-{package.stem}.tar.zst": _archive(root, info.rglob("*"), epoch),
     }
+    package.unlink(missing_ok=True)  # rattler-build's, which its owner alone may read
     with ZipFile(package, "w") as outer:
         for name, data in members.items():
             outer.writestr(ZipInfo(name, date), data)
