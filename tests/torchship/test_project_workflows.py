@@ -38,6 +38,15 @@ def for_cuda_alone(content: str) -> str:
     return re.sub(r"(?m)^  cpu: .*\n", "", content)
 
 
+def drop_code_for_the_cpu(project: Path) -> None:
+    """As docs/ship/helpers.md has it for a project that is only for CUDA."""
+    shutil.rmtree(project / "csrc" / "kernels" / "cpu")
+    registration = project / "csrc" / "ops" / "register.cpp"
+    code = registration.read_text(encoding="utf-8")
+    assert "kOnCPU | kOnCUDA" in code
+    registration.write_text(code.replace("kOnCPU | kOnCUDA", "kOnCUDA"), encoding="utf-8")
+
+
 CHANGES = {
     "all": lambda content: content,
     "no Arm": without_arm,
@@ -125,6 +134,8 @@ def test_the_workflows_of_a_changed_matrix_run(
     content = CHANGES[change](matrix.read_text(encoding="utf-8"))
     # The CUDA that PyPI has a compiler of.
     matrix.write_text(content.replace("cu12, cu13", "cu13"), encoding="utf-8")
+    if change == "CUDA alone":
+        drop_code_for_the_cpu(root)
     generated.write(load_settings(repo=root), Console(file=StringIO()))
     Source(root).commit("Start")
     source = Source.clone(root, tmp_path / "source")
