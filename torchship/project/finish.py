@@ -15,13 +15,15 @@ from .written import stage, write_all
 
 PYPROJECT = "pyproject.toml"
 GITIGNORE = ".gitignore"
+_PUBLISH = ".github/workflows/publish.yml"
+_RELEASE = ".github/workflows/release.yml"
 _TEST = ".github/workflows/test.yml"
 #: What an author may leave out, by the names of the files.
 PARTS = {
     "scripts": ("scripts/build_all.sh", "scripts/test.sh"),
     "workflows": (
-        ".github/workflows/publish.yml",
-        ".github/workflows/release.yml",
+        _PUBLISH,
+        _RELEASE,
         _TEST,
     ),
 }
@@ -91,6 +93,8 @@ def finish(root: Path, without: Collection[str] = ()) -> list[str]:
         ),
     }
     left_out = {name for part in without for name in PARTS[part]}
+    said = [*_without_use(root, record.generated, left_out)]
+    left_out |= {name for name, _ in said}
     with TemporaryDirectory(prefix="torchship-finish-") as folder:
         copy = Path(folder, "project")
         _copy_inputs(root, copy, started, names.folder)
@@ -126,9 +130,26 @@ def finish(root: Path, without: Collection[str] = ()) -> list[str]:
     return [
         *_written(new),
         *_kept(kept, generated),
-        *_said(left_out, names.folder),
+        *(f"left out {name}: {why}" for name, why in said),
+        *_said(left_out - {name for name, _ in said}, names.folder),
         *_other_branch(root, tests),
     ]
+
+
+def _without_use(
+    root: Path, ours: Collection[str], left_out: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """The workflows that would not work here, with the reason."""
+    command = ["git", "-C", str(root), "rev-parse", "--show-prefix"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    folder = result.stdout.strip()
+    if folder:
+        for name in PARTS["workflows"]:
+            why = f"GitHub reads workflows at the top of a repository, and this is its {folder}"
+            yield name, why
+    elif (root / _RELEASE).is_file() and _RELEASE not in ours and _PUBLISH not in left_out:
+        why = f"it publishes what {_RELEASE} of torchship makes, and yours was there"
+        yield _PUBLISH, why
 
 
 def ignored_too(root: Path, fresh: bytes, folder: str) -> File | None:

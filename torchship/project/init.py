@@ -35,14 +35,12 @@ from .render import TEMPLATES, File, names_of, render_frame
 from .seen import Both, join
 from .setup_run import MAX_SECONDS, run_setup
 from .setup_text import read_setup
-from .stops import find_stops
+from .stops import find_stops, setup_cfg_sections
 from .survey import Survey, find_sources, survey
 from .toml_text import kept_tables, table_names
 from .written import stage, write_all
 
 SHIM = "vendor/backend.py"
-#: What says the same as pyproject.toml. setuptools would read setup.cfg too.
-_REPLACED = ("setup.py", "setup.cfg")
 #: Tables that torchship writes, or whose part it takes.
 _TABLES = (
     "build-system",
@@ -162,6 +160,15 @@ def plan_init(
     )
     for what in dict.fromkeys([*both.without.unknown, *both.with_cuda.unknown]):
         report.left(what, seen.place, "it could not be seen")
+    for name in dict.fromkeys([*both.without.untaken, *both.with_cuda.untaken]):
+        why = "nothing turns it on, so what stands there was left out"
+        report.left(f"if({name})", "CMakeLists.txt", why)
+    for name in dict.fromkeys([*both.without.written, *both.with_cuda.written]):
+        if Path(name).name == "_version.py":
+            report.needless(f"file {name}", seen.place, "torchship init --finish writes it")
+        else:
+            why = "its run wrote it, and no build of torchship does; if you need it, commit it"
+            report.left(f"file {name}", seen.place, why)
     is_for_cuda_alone = _is_for_cuda_alone(both, build, facts)
     matrix = _matrix(meta, build, facts, is_for_cuda_alone=is_for_cuda_alone)
     stops = find_stops(
@@ -176,7 +183,7 @@ def plan_init(
             **_vendor(meta),
         },
         report=report,
-        found=tuple(_found(facts, is_for_cuda_alone=is_for_cuda_alone)),
+        found=tuple(_found(both, facts, is_for_cuda_alone=is_for_cuda_alone)),
         stops=tuple(stops),
         to_do=tuple(_to_do(root, meta, facts)),
     )
@@ -209,17 +216,27 @@ def _look(root: Path, python: str, report: Report, *, is_run: bool) -> Both:
     both = run_setup(root, python) if is_run else read_setup(root)
     if is_run and both.without.error and both.with_cuda.error:
         why = (
-            f"its run ended with {both.with_cuda.error!r}, so it was read as text; name the Python "
-            "that builds it: --python"
+            f"its run ended with {both.with_cuda.error!r}, so it was read as text; mend that, or "
+            "name the Python that builds it: --python"
         )
         report.left("what setup.py computes", both.with_cuda.place, why)
         both = read_setup(root)
     elif is_run and both.with_cuda.error:
         why = f"its run as a machine with CUDA ended with {both.with_cuda.error!r}"
         report.left("what it builds with CUDA", both.with_cuda.place, why)
-    has_sources = any(extension.sources for extension in both.seen.extensions)
-    cmake = None if has_sources else read_cmake(root)
-    return join(both, cmake) if cmake else both
+    if any(extension.sources for extension in both.seen.extensions):
+        return both
+    modules = [extension.name for extension in both.seen.extensions]
+    folder = next(filter(None, (extension.cmake for extension in both.seen.extensions)), "")
+    if cmake := read_cmake(root, folder, modules):
+        for name in modules:
+            report.needless(f"module {name}", both.seen.place, "torch.ops takes its place")
+        return join(both, cmake)
+    file = root / folder / "CMakeLists.txt"
+    if file.is_file():
+        why = "no target that links torch was seen, so its definitions and flags are not known"
+        report.left("what CMake builds", str(file.relative_to(root)), why)
+    return both
 
 
 def _name(said: str) -> str:
@@ -309,7 +326,11 @@ def _pyproject(root: Path, meta: Metadata, report: Report) -> str:
     old = path.read_text(encoding="utf-8") if path.exists() else ""
     for name in table_names(old):
         if name.startswith(_TABLES[2:]):
-            why = "torchship packs the one package, and its version is that of _version.py"
+            why = (
+                "torchship builds without CMake"
+                if name.startswith("tool.scikit-build")
+                else "torchship packs the one package, and its version is that of _version.py"
+            )
             report.needless(f"table {name}", PYPROJECT, why)
         elif not name.startswith(_TABLES):
             report.carried(f"table {name}", PYPROJECT, f"{PYPROJECT}: as it was")
@@ -339,11 +360,16 @@ def _vendor(meta: Metadata) -> dict[str, File]:
     }
 
 
-def _found(facts: Survey, *, is_for_cuda_alone: bool) -> Iterator[str]:
+def _found(both: Both, facts: Survey, *, is_for_cuda_alone: bool) -> Iterator[str]:
     lane = "ATen's headers: a glue for each torch" if facts.uses_aten else "the stable ABI alone"
     yield f"{len(facts.sources)} C++ and {len(facts.cuda_sources)} CUDA sources, with {lane}"
     if is_for_cuda_alone:
         yield "code for CUDA alone; where that is wrong, add cpu to `aten:` in the matrix"
+    elif both.needs_cuda:
+        yield (
+            "code for the CPU, though the repository's own build needs CUDA; if a glue for the CPU "
+            "has not all that it calls, take cpu out of `aten:` in the matrix"
+        )
     kind = "bound by pybind11, which become operators" if facts.has_pybind else "operators"
     yield f"{', '.join(facts.operators) or 'none'} ({kind})"
 
@@ -352,8 +378,11 @@ def _to_do(root: Path, meta: Metadata, facts: Survey) -> Iterator[str]:
     package = meta.package
     namespace = _namespace(meta, facts)
     yield f"read {MATRIX} and {PYPROJECT}"
-    if names := [name for name in _REPLACED if (root / name).exists()]:
-        yield f"git rm {' '.join(names)}: {PYPROJECT} says what they said"
+    own, others = setup_cfg_sections(root)
+    names = ["setup.py"] * (root / "setup.py").exists()
+    names += ["setup.cfg"] * bool(own and not others)
+    if names:
+        yield f"git rm {' '.join(names)}: {PYPROJECT} takes the place"
     if not facts.operators:
         yield "name one of your operators as `operator:` in the matrix; none was found"
     folder = package_folder(root, package).relative_to(root)

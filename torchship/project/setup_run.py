@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,6 +25,7 @@ _MAX_BYTES = 2 << 30
 _PROGRAM = Path(__file__).with_name("setup_program.py")
 #: Folders at any depth that no setup.py reads, and that may be large.
 _LEFT_OUT = frozenset(["build", "dist", "__pycache__", ".venv", "venv", "node_modules"])
+_NOT_SOURCES = {*_LEFT_OUT, ".git", ".eggs"}
 _NVCC = """\
 #!/bin/sh
 echo "nvcc: NVIDIA (R) Cuda compiler driver"
@@ -73,6 +75,8 @@ def _run(top: Path, root: Path, python: str, folder: Path, *, has_cuda: bool) ->
     copy = folder / "repository"
     place = "setup.py" if (root / "setup.py").is_file() else "pyproject.toml"
     shutil.copytree(top, copy, symlinks=True, ignore=_left_out, copy_function=_copy)
+    here = copy / root.resolve().relative_to(top)
+    before = _stamps(here)
     out = folder / "seen.json"
     log = folder / "log.txt"
     command = [python, str(_PROGRAM), str(out), "cuda" if has_cuda else "cpu"]
@@ -81,7 +85,7 @@ def _run(top: Path, root: Path, python: str, folder: Path, *, has_cuda: bool) ->
         try:
             process = subprocess.Popen(
                 command,
-                cwd=copy / root.resolve().relative_to(top),
+                cwd=here,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
@@ -99,11 +103,31 @@ def _run(top: Path, root: Path, python: str, folder: Path, *, has_cuda: bool) ->
             return Seen(place=place, error=f"it took more than {MAX_SECONDS} s, and was ended")
         finally:
             _end(process)
+    last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
     try:
-        return _parse(place, json.loads(out.read_text(encoding="utf-8")))
+        seen = _parse(place, json.loads(out.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError):
-        last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
         return Seen(place=place, error="".join(last) or f"exit code {process.returncode}")
+    if "setup()' was never called" in seen.error:  # by sys.exit(), which distutils passes over
+        said = "".join(last).strip()
+        return replace(seen, error="it ended before setup()" + (f", and said: {said}" * bool(said)))
+    made = {"setup.py"} - {path.name for path in root.glob("setup.py")}
+    changed = {name for name, stamp in _stamps(here).items() if before.get(name) != stamp}
+    return replace(seen, written=tuple(sorted(changed - made)))
+
+
+def _stamps(folder: Path) -> dict[str, tuple[int, int]]:
+    """The size and the time of each file, but for what setuptools and Python leave behind."""
+    stamps = {}
+    for place, folders, names in os.walk(folder):
+        folders[:] = [
+            name for name in folders if name not in _NOT_SOURCES and not name.endswith(".egg-info")
+        ]
+        for name in names:
+            path = Path(place, name)
+            stat = path.lstat()
+            stamps[path.relative_to(folder).as_posix()] = (stat.st_size, stat.st_mtime_ns)
+    return stamps
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
@@ -187,6 +211,7 @@ def _extension(place: str, content: Mapping[str, Any]) -> SeenExtension:
         link_flags=tuple(content["link_flags"]),
         objects=tuple(content["objects"]),
         py_limited_api=content["py_limited_api"],
+        cmake=content["cmake"],
     )
 
 
@@ -207,6 +232,8 @@ def _metadata(content: Mapping[str, Any]) -> SeenMetadata:
         extras={key: tuple(value) for key, value in content["extras"].items()},
         entry_points={key: tuple(value) for key, value in content["entry_points"].items()},
         build_requires=tuple(content["build_requires"]),
+        build_backend=content["build_backend"],
+        torch=content["torch"],
         packages=content["packages"],
         data=tuple(content["data"]),
         commands=tuple(content["commands"]),

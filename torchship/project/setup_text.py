@@ -29,6 +29,8 @@ def read_setup(root: Path) -> Both:
     )
     if setup.is_computed("ext_modules") and not every:
         unknown = (*unknown, "ext_modules of setup()")
+    if setup.is_unpacked:
+        unknown = (*unknown, "what setup() is given by `**`")
     seen = Seen(place="setup.py", extensions=every, metadata=setup.metadata(), unknown=unknown)
     host = tuple(_without_cuda(each) for each in every if not each.is_cuda or is_choice)
     without = replace(seen, extensions=host)
@@ -111,6 +113,11 @@ class _Setup:
             argument.arg == keyword for call in self._calls("setup") for argument in call.keywords
         )
         return given and self._argument_of_setup(keyword) is None
+
+    @property
+    def is_unpacked(self) -> bool:
+        """Whether arguments of setup() are those of a dictionary."""
+        return any(word.arg is None for call in self._calls("setup") for word in call.keywords)
 
     def metadata(self) -> SeenMetadata:
         return SeenMetadata(
