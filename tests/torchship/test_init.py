@@ -164,8 +164,8 @@ def otherwise(tmp_path_factory: pytest.TempPathFactory) -> Plan:
         ("name plain-cpu", {Fate.LEFT}),
         ("library fftw3", {Fate.LEFT}),
         ("library folder /opt/fftw", {Fate.LEFT}),
+        ("source plain/cpu.cpp", {Fate.CARRIED}),
         # The glue for CUDA has these too.
-        ("source plain/cpu.cpp", {Fate.CARRIED, Fate.LEFT}),
         ("include folder plain/cpu", {Fate.CARRIED, Fate.LEFT}),
         ("macro NO_GPU", {Fate.CARRIED, Fate.LEFT}),
         ("flag -fno-math-errno", {Fate.CARRIED, Fate.LEFT}),

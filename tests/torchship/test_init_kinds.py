@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -358,6 +359,30 @@ def test_cpp_that_calls_cuda_gets_a_glue_for_cuda(
     assert set(matrix["kernels"]) == {"cuda12", "cuda13"}
 
 
+def test_a_source_of_machines_without_cuda_is_not_in_the_glue_for_cuda(
+    plain: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of two files binds all operators, for one kind of machine."""
+    binds = 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice); }\n'
+    write(plain, {"plain/op.cpp": binds, "plain/op.cu": binds})
+    with_cuda = replace(EXTENSION, is_cuda=True, sources=("plain/op.cu",))
+    seen(monkeypatch, Both(without=told_by(EXTENSION), with_cuda=told_by(with_cuda)))
+    plan = plan_init(plain)
+    assert not any("both register" in stop for stop in plan.stops)
+    assert line_of(plan, "source plain/op.cpp")[0] is Fate.CARRIED
+    glue = matrix_of(plan)["build"]["glue"]
+    assert isinstance(glue, dict)
+    assert glue["sources"] == ["plain/op_host.cpp"]
+    assert plan.found[-1].startswith("twice (")
+    program = plain / "plain" / "op_host.cpp"
+    program.write_bytes(plan.files["plain/op_host.cpp"].content)
+    macros = [f"-D{name}" for name in glue["cuda"]["defines"]]
+    for flags, is_there in (([], True), (macros, False)):
+        command = ["g++", "-E", *flags, str(program)]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert ("PYBIND11_MODULE" in text) is is_there
+
+
 def test_code_for_the_cpu_whose_own_build_needs_cuda_is_told(
     plain: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -438,6 +463,19 @@ def test_a_project_in_a_folder_has_the_licence_of_the_repository(tmp_path: Path)
     root = repositories.make(tmp_path, {**files, "UNLICENSE": text})
     project = matrix_of(plan_init(root / "ops", is_run=False))["project"]
     assert project["license"] == "Unlicense"
+
+
+def test_the_matrix_names_an_operator_that_it_takes(plain: Path) -> None:
+    (plain / "plain" / "op.cpp").write_text(
+        'TORCH_LIBRARY(plain, m) { m.def("_f(Tensor x) -> Tensor"); m.def("f(Tensor x) -> int"); }'
+    )
+    assert matrix_of(plan_init(plain, is_run=False))["project"]["operator"] == "f"
+
+
+def test_a_package_with_another_name_keeps_the_shim_of_the_first_step(tmp_path: Path) -> None:
+    setup = repositories.PLAIN.replace('name="plain"', 'name="pytorch-plain"')
+    files = {**repositories.PLAIN_REPOSITORY, "setup.py": setup}
+    assert "kept" not in finished(repositories.make(tmp_path, files))
 
 
 def finished(root: Path) -> str:

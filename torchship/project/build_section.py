@@ -80,19 +80,28 @@ class BuildSection:
     requires: list[str] = field(default_factory=list)
     #: Files in .cu that are C++ on a machine without CUDA, and the new files that include them.
     wrapped: dict[str, str] = field(default_factory=dict)
+    #: Sources that a machine with CUDA does not compile, and the new files that include them.
+    alone: dict[str, str] = field(default_factory=dict)
 
     @property
     def sources(self) -> list[str]:
         """The sources that are there now."""
-        new = self.wrapped.values()
-        return [*(name for name in self.host.sources if name not in new), *self.cuda.sources]
+        new = {*self.wrapped.values(), *self.alone.values()}
+        own = [name for name in self.host.sources if name not in new]
+        return [*own, *self.alone, *self.cuda.sources]
+
+    def are_apart(self, first: str, second: str) -> bool:
+        """Whether no glue has both sources."""
+        pairs = ((first, second), (second, first))
+        return any(one in self.alone and other in self.cuda.sources for one, other in pairs)
 
     def wrappers(self) -> dict[str, str]:
         """The texts of the new files."""
+        lines = {old: f"Without CUDA, {Path(old).name} is C++." for old in self.wrapped}
+        lines |= {old: f"With CUDA, others stand for {Path(old).name}." for old in self.alone}
         return {
-            new: f"// Without CUDA, {Path(old).name} is C++.\n"
-            f'#ifndef {_BY_NVCC}\n#include "{Path(old).name}"\n#endif\n'
-            for old, new in self.wrapped.items()
+            new: f'// {lines[old]}\n#ifndef {_BY_NVCC}\n#include "{Path(old).name}"\n#endif\n'
+            for old, new in {**self.wrapped, **self.alone}.items()
         }
 
     def yaml(self) -> Iterator[str]:
@@ -295,11 +304,29 @@ class _Joiner:
             self._add(self._section.cuda.sources, source)
             key = self._key("sources", is_cuda=True)
             self._report.carried(what, self._from(is_cuda), key)
+        elif source.endswith(HOST_SUFFIXES) and self._is_without_alone:
+            self._source_without_cuda(source)
         elif source.endswith(HOST_SUFFIXES):
             self._add(self._at(is_cuda).sources, source)
             self._carried(what, is_cuda, self._key("sources", is_cuda=is_cuda))
         else:
             self._report.left(what, self._from(is_cuda), "only C++ and CUDA are compiled")
+
+    def _source_without_cuda(self, source: str) -> None:
+        """Leaves a source out of the glue for CUDA, in which others take its place."""
+        new = f"{source.rpartition('.')[0]}_host.cpp"
+        if (self._root / new).exists():
+            self._add(self._section.host.sources, source)
+            self._carried(
+                f"source {source}", is_cuda=False, target=self._key("sources", is_cuda=False)
+            )
+            return
+        self._section.alone[source] = new
+        self._add(self._section.host.sources, new)
+        self._section.cuda.defines[_BY_NVCC] = None
+        why = f"by {new}, which includes it where no CUDA is compiled"
+        key = self._key("sources", is_cuda=False)
+        self._report.carried(f"source {source}", self._from(is_cuda=False), key, why)
 
     def _include(self, path: str, is_cuda: bool) -> None:
         what = f"include folder {path}"

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -259,10 +259,15 @@ def _namespace(meta: Metadata, facts: Survey) -> str:
     return facts.namespaces[0] if facts.namespaces else meta.package
 
 
+def _operator(facts: Survey) -> str:
+    """The first operator whose name a matrix takes; "" if there is none."""
+    return next((name for name in facts.operators if name[0].isalpha()), "")
+
+
 def _matrix(meta: Metadata, build: BuildSection, facts: Survey, *, is_for_cuda_alone: bool) -> str:
     """The matrix of a project without kernels, with this one's names, code and torches."""
     content = _template()
-    operator = facts.operators[0] if facts.operators else "YOUR_OPERATOR"
+    operator = _operator(facts) or "YOUR_OPERATOR"
     project = project_yaml(meta, _namespace(meta, facts), operator)
     content = re.sub(r"(?m)^project:\n(?:  .*\n)*", lambda _: project, content)
     # Another platform is added once this one works.
@@ -344,7 +349,8 @@ def _file(text: str) -> File:
 
 def _vendor(meta: Metadata) -> dict[str, File]:
     """torchship itself, as one archive beside the shim that opens it."""
-    shim = render_frame(names_of(meta.distribution))[SHIM]
+    names = names_of(meta.package)  # as the matrix has them, by which --finish renders it again
+    shim = render_frame(replace(names, distribution=meta.distribution))[SHIM]
     with TemporaryDirectory(prefix="torchship-init-") as folder:
         archive = make_archive(Path(folder))
         content = archive.read_bytes()
@@ -383,8 +389,8 @@ def _to_do(root: Path, meta: Metadata, facts: Survey) -> Iterator[str]:
     names += ["setup.cfg"] * bool(own and not others)
     if names:
         yield f"git rm {' '.join(names)}: {PYPROJECT} takes the place"
-    if not facts.operators:
-        yield "name one of your operators as `operator:` in the matrix; none was found"
+    if not _operator(facts):
+        yield "name one of your operators as `operator:` in the matrix; none it takes was found"
     folder = package_folder(root, package).relative_to(root)
     yield f"in {folder}/__init__.py, in place of what loads the extension:"
     yield "      from .loader import LOADER"

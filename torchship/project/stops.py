@@ -28,7 +28,7 @@ def find_stops(
 ) -> Iterator[str]:
     """A sentence for each, with what to do."""
     yield from _of_the_package(root, both, meta)
-    yield from _of_the_sources(facts, is_for_cuda_alone=is_for_cuda_alone)
+    yield from _of_the_sources(facts, build, is_for_cuda_alone=is_for_cuda_alone)
     names = Counter(e.name for e in both.seen.extensions if e.name)
     for name, count in names.items():
         if count > 1:
@@ -71,6 +71,8 @@ def _collisions(root: Path, both: Both, build: BuildSection) -> Iterator[str]:
         if (root / name).is_file()
     }
     for each in same_functions(texts):
+        if build.are_apart(each.first, each.second):
+            continue
         yield (
             f"{each.first} and {each.second} both define {each.what}, and the glue for CUDA has "
             "both: rename it in one of them, or write static before it where no other source "
@@ -103,8 +105,12 @@ def _move(root: Path, folder: str, package: str) -> str:
     )
 
 
-def _of_the_sources(facts: Survey, *, is_for_cuda_alone: bool) -> Iterator[str]:
+def _of_the_sources(
+    facts: Survey, build: BuildSection, *, is_for_cuda_alone: bool
+) -> Iterator[str]:
     for twice in facts.registered_twice:
+        if build.are_apart(twice.first, twice.second):
+            continue
         yield f"{twice.first} and {twice.second} both register {twice.what}: {twice.advice}"
     if facts.with_python:
         files = ", ".join(facts.with_python)
