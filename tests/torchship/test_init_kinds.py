@@ -478,6 +478,17 @@ def test_a_package_with_another_name_keeps_the_shim_of_the_first_step(tmp_path: 
     assert "kept" not in finished(repositories.make(tmp_path, files))
 
 
+def test_cells_that_no_workflow_builds_are_told(
+    plain: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_cuda = replace(EXTENSION, is_cuda=True, macros=(("USE_GPU", None),))
+    seen(monkeypatch, Both(without=told_by(EXTENSION), with_cuda=told_by(with_cuda)))
+    write_all(plain, plan_init(plain).files)
+    (line,) = [line for line in finish(plain) if line.startswith("not built by")]
+    assert "aten24-abi1-cu12" in line
+    assert "aten24-abi1-cpu" not in line
+
+
 def finished(root: Path) -> str:
     write_all(root, plan_init(root, is_run=False).files)
     return "\n".join(finish(root))

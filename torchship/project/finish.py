@@ -62,12 +62,15 @@ def finish(root: Path, without: Collection[str] = ()) -> list[str]:
     A file that is there is kept. Raises ProjectError if the matrix has a mistake.
     """
     from ..release import ReleaseError
+    from ..release.matrix.cells import all_cells
     from ..release.matrix.load import load
 
     try:
-        project = load(root / "build_matrix.yaml").project
+        matrix = load(root / "build_matrix.yaml")
     except ReleaseError as error:
         raise ProjectError(str(error)) from error
+    project = matrix.project
+    by_hand = [cell.name for cell in all_cells(matrix) if cell.optional and cell.needs_cuda_torch]
     package = package_folder(root, project.package)
     names = Names(
         distribution=project.distribution,
@@ -133,6 +136,7 @@ def finish(root: Path, without: Collection[str] = ()) -> list[str]:
         *(f"left out {name}: {why}" for name, why in said),
         *_said(left_out - {name for name, _ in said}, names.folder),
         *_other_branch(root, tests),
+        *_unbuilt(by_hand if _RELEASE in new else []),
     ]
 
 
@@ -203,6 +207,15 @@ def _other_branch(root: Path, workflow: str) -> Iterator[str]:
     named = re.search(r"branches: \[(.*)\]", workflow)
     if branch and named and branch not in named[1].split(", "):
         yield f"left to do: write {branch}, your default branch, in place of {named[1]} in {_TEST}"
+
+
+def _unbuilt(cells: Collection[str]) -> Iterator[str]:
+    """The cells whose torch no runner of the workflows has."""
+    if cells:
+        yield (
+            f"not built by {_RELEASE}: {', '.join(cells)}; they need conda-forge's torch for "
+            "CUDA, and an environment with it builds them: scripts/build_all.sh NAME"
+        )
 
 
 def _copy_inputs(root: Path, stage: Path, started: dict[str, File], folder: str) -> None:
