@@ -26,6 +26,7 @@ from torchship.project.licenses import is_of_family
 from torchship.project.people import people
 from torchship.project.seen import Both, Seen, SeenExtension, SeenMetadata
 from torchship.project.written import write_all
+from torchship.release.steps.pack.sources import package_sources
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -430,6 +431,20 @@ def test_an_empty_submodule_stops_a_build(tmp_path: Path) -> None:
         assert any(f"git submodule update --init {name}," in stop for stop in plan.stops)
     _, why = line_of(plan, "include folder third/include")
     assert why == "submodule third is not checked out"
+
+
+def test_the_files_of_a_submodule_are_packed_and_checked_out(plain: Path, tmp_path: Path) -> None:
+    files = {"sum.h": "", "sub/more.h": ""}
+    headers = repositories.make(tmp_path / "headers", files)
+    command = ["git", "-C", str(plain), "-c", "protocol.file.allow=always", "submodule", "--quiet"]
+    subprocess.run([*command, "add", str(headers), "third"], check=True)
+    write(plain, {"new.py": ""})
+    packed = {path.relative_to(plain).as_posix() for path in package_sources(plain)}
+    assert {"third/sum.h", "third/sub/more.h", "new.py", "plain/op.cpp"} <= packed
+    finished(plain)
+    for name in ("release", "test"):
+        text = (plain / f".github/workflows/{name}.yml").read_text()
+        assert text.count("submodules: recursive") == text.count("actions/checkout@") > 0
 
 
 def test_a_package_that_others_share_is_told(tmp_path: Path) -> None:
