@@ -397,17 +397,20 @@ def test_code_for_the_cpu_whose_own_build_needs_cuda_is_told(
 @pytest.mark.parametrize(
     ("what", "fate", "why"),
     [
+        ("include folder $FFT_DIR", Fate.LEFT, "only a run of CMake"),
+        ("include folder ../core", Fate.LEFT, "outside the folder of build_matrix.yaml"),
         ("library cudart_static", Fate.NEEDLESS, "torchship links it"),
         ("library nccl", Fate.LEFT, "torch for CUDA brings it"),
         ("library folder /usr/local/cuda/lib64", Fate.NEEDLESS, "finds the toolkit's"),
         ("flag -g", Fate.NEEDLESS, "where DEBUG is set"),
     ],
 )
-def test_libraries_of_cuda_have_true_reasons(
+def test_libraries_and_folders_have_true_reasons(
     plain: Path, monkeypatch: pytest.MonkeyPatch, what: str, fate: Fate, why: str
 ) -> None:
     one = replace(
         EXTENSION,
+        include=("$FFT_DIR", "../core"),
         libraries=("cudart_static", "nccl"),
         library_folders=("/usr/local/cuda/lib64",),
         flags=("-g",),

@@ -330,7 +330,9 @@ class _Joiner:
 
     def _include(self, path: str, is_cuda: bool) -> None:
         what = f"include folder {path}"
-        if path.startswith(("/", "..", "$")):
+        if path.startswith("$"):
+            self._report.left(what, self._from(is_cuda), "only a run of CMake tells where it is")
+        elif path.startswith(("/", "..")):
             why = "it is outside the folder of build_matrix.yaml"
             self._report.left(what, self._from(is_cuda), why)
         elif not (self._root / path).is_dir():
