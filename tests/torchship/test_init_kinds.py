@@ -295,6 +295,25 @@ def test_arguments_in_a_dictionary_are_named_where_nothing_is_run(tmp_path: Path
     assert matrix_of(plan)["project"]["package"] == "plain"  # which has the sources
 
 
+def test_a_list_that_grows_is_named_where_nothing_is_run(tmp_path: Path) -> None:
+    setup = "flags = ['-O3']\nflags.append('-DMORE')\n" + repositories.PLAIN.replace(
+        '["plain/op.cpp"])', '["plain/op.cpp"], extra_compile_args=flags, language="c++")'
+    ).replace("Extension(", "CppExtension(")
+    write(tmp_path, {**repositories.PLAIN_REPOSITORY, "setup.py": setup})
+    plan = plan_init(tmp_path, is_run=False)
+    for argument in ("extra_compile_args", "language"):
+        fate, why = line_of(plan, f"argument {argument}")
+        assert (fate, why) == (Fate.LEFT, "only a run of setup.py shows what it is and does")
+
+
+@pytest.mark.parametrize(("name", "is_taken"), [("torch_scatter", False), ("plain", True)])
+def test_a_known_package_keeps_its_name(tmp_path: Path, name: str, is_taken: bool) -> None:
+    setup = repositories.PLAIN.replace('"plain"', f'"{name}"').replace("plain._C", f"{name}._C")
+    files = {"setup.py": setup, f"{name}/__init__.py": "", "plain/op.cpp": repositories.OPERATOR}
+    plan = plan_init(repositories.make(tmp_path, files), "torch_scatter")
+    assert any("is a package that others use" in stop for stop in plan.stops) is is_taken
+
+
 @pytest.mark.parametrize(
     ("names", "emails", "expected"),
     [

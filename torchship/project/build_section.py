@@ -446,7 +446,7 @@ class _Joiner:
             why = "no binary refers to Python, so one wheel serves every Python"
             self._report.needless("py_limited_api", self._from(is_cuda), why)
         for argument, is_cuda in self._each(lambda extension: extension.unread):
-            why = "setup.py computes it, and only its run shows the value"
+            why = "only a run of setup.py shows what it is and does"
             self._report.left(f"argument {argument}", self._from(is_cuda), why)
 
     @staticmethod

@@ -13,6 +13,10 @@ _KNOWN = {
 }
 
 
+#: The methods that change a list or a dictionary.
+_CHANGING = {"append", "extend", "insert", "remove", "pop", "clear", "update", "setdefault"}
+
+
 class _UnresolvedError(Exception):
     """An expression of setup.py whose value shows only when it runs."""
 
@@ -61,6 +65,8 @@ class _Setup:
                 self._assign(node.targets[0], node.value)
             elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
                 changed.add(node.target.id)
+            elif isinstance(node, ast.Attribute) and node.attr in _CHANGING:
+                changed.update(name.id for name in ast.walk(node) if isinstance(name, ast.Name))
         for name in changed:
             self._values.pop(name, None)
 

@@ -9,7 +9,8 @@ from ..builder.client import package_folder
 from .build_section import BuildSection, empty_submodule
 from .collisions import Collision, same_functions, same_headers
 from .metadata_section import MATRIX, PYPROJECT, Metadata
-from .names import why_not
+from .names import OF_ANOTHER, why_not
+from .render import names_of
 from .seen import Both
 from .survey import Survey
 
@@ -155,5 +156,9 @@ def _of_the_package(root: Path, both: Both, meta: Metadata) -> Iterator[str]:
         own = package / name
         if own.exists():
             yield f"{own.relative_to(root)} is yours, and torchship needs the name; rename yours"
-    if reason := why_not(meta.distribution):
+    reason = why_not(meta.distribution)
+    is_known = (
+        reason == OF_ANOTHER and names_of(both.seen.metadata.name).distribution == meta.distribution
+    )
+    if reason and not is_known:
         yield f"the name {meta.distribution} {reason}; choose another: --name"
