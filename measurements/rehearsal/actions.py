@@ -33,7 +33,8 @@ def check_out(machine: Machine, inputs: Inputs) -> None:
     _need(machine, "contents", "read", "checkout")
     if inputs.get("persist-credentials") != "false":
         raise Refused("checkout: needs persist-credentials: false, or later steps have the token")
-    clone = ["git", "clone", "--quiet", str(machine.source), str(machine.workspace)]
+    with_modules = ["--recurse-submodules"] if inputs.get("submodules") == "recursive" else []
+    clone = ["git", "clone", "--quiet", *with_modules, str(machine.source), str(machine.workspace)]
     subprocess.run(clone, check=True)
     machine.replace_scripts()
 
@@ -131,7 +132,7 @@ def _need(machine: Machine, scope: str, level: str, what: str) -> None:
 
 
 ACTIONS: Mapping[str, ActionStandIn] = {
-    "actions/checkout": ActionStandIn(frozenset({"persist-credentials"}), check_out),
+    "actions/checkout": ActionStandIn(frozenset({"persist-credentials", "submodules"}), check_out),
     "actions/setup-python": ActionStandIn(frozenset({"python-version"}), set_up_python),
     "actions/upload-artifact": ActionStandIn(
         frozenset({"name", "path", "if-no-files-found", "retention-days"}), upload

@@ -165,8 +165,8 @@ def otherwise(tmp_path_factory: pytest.TempPathFactory) -> Plan:
         ("name plain-cpu", {Fate.LEFT}),
         ("library fftw3", {Fate.LEFT}),
         ("library folder /opt/fftw", {Fate.LEFT}),
+        ("source plain/cpu.cpp", {Fate.CARRIED}),
         # The glue for CUDA has these too.
-        ("source plain/cpu.cpp", {Fate.CARRIED, Fate.LEFT}),
         ("include folder plain/cpu", {Fate.CARRIED, Fate.LEFT}),
         ("macro NO_GPU", {Fate.CARRIED, Fate.LEFT}),
         ("flag -fno-math-errno", {Fate.CARRIED, Fate.LEFT}),
@@ -605,23 +605,12 @@ def test_files_that_run_setup_py_are_named(tmp_path: Path) -> None:
     assert [line.partition(":")[0] for line in said] == [".github/workflows/test.yml, pack.sh"]
 
 
-def test_sections_of_other_tools_in_setup_cfg_are_named(tmp_path: Path) -> None:
-    setup_cfg = (
-        "[metadata]\nlong_description = x\n[options.extras_require]\n[aliases]\n[tool:pytest]\n"
-    )
-    files = {**repositories.PLAIN_REPOSITORY, "setup.cfg": setup_cfg}
-    plan = plan_init(repositories.make(tmp_path, files), is_run=False)
-    assert fate_of(plan, "section [tool:pytest]") is Fate.LEFT
-    assert fate_of(plan, "section [aliases]") is Fate.NEEDLESS
-    assert not any("[metadata]" in line.what for line in plan.report.lines)
-
-
 def test_what_imports_setup_py_goes_with_it(tmp_path: Path) -> None:
     files = {**repositories.PLAIN_REPOSITORY, "setup_cpu.py": "import setup\nimport setuptools\n"}
     plan = plan_init(repositories.make(tmp_path, files), is_run=False)
     assert (
-        "git rm setup.py setup_cpu.py: pyproject.toml says what they said "
-        "(setup_cpu.py: for its import of setup.py)"
+        "git rm setup.py setup_cpu.py: pyproject.toml takes the place "
+        "(of setup_cpu.py too, for its import of setup.py)"
     ) in plan.to_do
 
 

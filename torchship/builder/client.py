@@ -17,8 +17,10 @@ def package_places(root: Path) -> tuple[Path, ...]:
 
 def package_folder(root: Path, name: str) -> Path:
     """Where a checkout has its package, or would have it if there is none yet."""
-    folders = (place / name for place in package_places(root))
-    return next(filter(Path.is_dir, folders), root / name)
+    folders = [place / name for place in package_places(root) if (place / name).is_dir()]
+    # A folder of the name may hold something else, such as the C++ sources.
+    packages = (folder for folder in folders if (folder / "__init__.py").is_file())
+    return next(packages, folders[0] if folders else root / name)
 
 
 def find_package(root: Path) -> Path:

@@ -14,7 +14,12 @@ from .programs import BuildError
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _CONDITION = re.compile(r"\s*#\s*(if|ifdef|ifndef|endif)\b")
 _MODULE = re.compile(r"\bPYBIND11_MODULE\s*\(")
-_BOUND = re.compile(r"\.def\(\s*\"(\w+)\"")
+_BOUND = re.compile(r"\.def\(\s*\"(?:\w+::)?(\w+)")
+#: Where a block or a function gets the name of what it defines operators with.
+_HOLDER = re.compile(
+    r"\b(?:PYBIND11_MODULE|(?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?)\s*\(\s*\w+\s*,\s*(\w+)\s*\)"
+    r"|\b(?:module_?|Library)\s*&\s*(\w+)|\b(\w+)\s*=\s*\w+\.def_submodule\("
+)
 _LIBRARY = re.compile(r"\bTORCH_LIBRARY\s*\(\s*(\w+)\s*,")
 _MAX_SOURCE = 4 << 20
 
@@ -43,6 +48,21 @@ def registered_twice(texts: Mapping[str, str]) -> Iterator[Twice]:
                 files[what] = file
 
 
+def bound_names(text: str) -> list[str]:
+    """The names that a source without comments gives to operators, in their order.
+
+    What it defines with a class, of pybind11 or of torch, are the class's methods.
+    """
+    holders = {"m"}.union(*_HOLDER.findall(text))
+    names: list[str] = []
+    for statement in text.split(";"):
+        before, mark, _ = statement.partition(".def(")
+        holder = re.search(r"(\w+)\s*$", before)
+        if mark and holder and holder[1] in holders and "class_<" not in statement:
+            names += _BOUND.findall(statement)
+    return names
+
+
 def refuse_what_is_registered_twice(sources: Iterable[Path]) -> None:
     """Raises BuildError if one glue cannot hold all of these sources."""
     texts = {
@@ -65,7 +85,7 @@ def _registered(text: str) -> dict[str, str]:
         for namespace in _LIBRARY.findall(text)
     }
     _, *bindings = _MODULE.split(text, maxsplit=1)
-    for name in _BOUND.findall("".join(bindings)):
+    for name in bound_names("".join(bindings) and text):
         registered[f"the operator {name}"] = (
             "what PYBIND11_MODULE binds becomes an operator of the project; rename it in one of "
             f'them, for example module.def("{name}_cuda", ...), and where Python calls it'

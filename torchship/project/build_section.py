@@ -21,10 +21,13 @@ _WITH_WORD = {
 }
 #: Why a flag has no place, by a pattern at its start.
 _NEEDLESS = {
-    r"-O2$|-g\d?$|-fPIC$|-DNDEBUG$": "torchship gives it",
+    r"-O2$|-fPIC$|-DNDEBUG$": "torchship gives it",
+    r"-g\d?$": "torchship gives it where DEBUG is set",
     r"-fopenmp$|-lgomp$": "torchship compiles with OpenMP, whose library torch brings",
     r"-std=(c|gnu)\+\+(98|11|14|17|0x|1[yz])$|--std=c\+\+1[147]$": "C++17 is the oldest standard",
-    r"-gencode|-arch|--gpu-|arch=": "the architectures stand under `kernels:`, in `archs:`",
+    r"-gencode|-arch|--gpu-|arch=": (
+        "the matrix has its own architectures, under `kernels:`, in `archs:`; change them there"
+    ),
     r"--threads|-t=?\d": "how many files are compiled at a time does not depend on the code",
     r"--?expt-relaxed-constexpr$": "torchship gives it",
     r"-ccbin": "the compiler is chosen by CXX",
@@ -41,6 +44,13 @@ _REFUSED = {
     r"-isystem|-include": "name the folder under `include:`, or include the file in the sources",
     r"-L": "compile the sources of the library with yours",
 }
+#: Libraries that an author need not name.
+_PROVIDED = re.compile(
+    r"torch(_cpu|_cuda|_python)?|c10|c10_cuda|cuda|cudart|cudart_static|gomp"
+    r"|(pybind11|OpenMP|Python3?)::.*"
+)
+#: Libraries that torch for CUDA brings, but to which no binary of the matrix is linked.
+_OF_TORCH = {"nvrtc", "nccl", "cudnn", "cupti", "nvToolsExt", "cusparseLt", "nvJitLink"}
 #: Tells the new file of a source that nvcc compiles where there is CUDA, and g++ elsewhere.
 _BY_NVCC = "CUDA_SOURCES_ARE_COMPILED"
 _Value = TypeVar("_Value")
@@ -70,19 +80,28 @@ class BuildSection:
     requires: list[str] = field(default_factory=list)
     #: Files in .cu that are C++ on a machine without CUDA, and the new files that include them.
     wrapped: dict[str, str] = field(default_factory=dict)
+    #: Sources that a machine with CUDA does not compile, and the new files that include them.
+    alone: dict[str, str] = field(default_factory=dict)
 
     @property
     def sources(self) -> list[str]:
         """The sources that are there now."""
-        new = self.wrapped.values()
-        return [*(name for name in self.host.sources if name not in new), *self.cuda.sources]
+        new = {*self.wrapped.values(), *self.alone.values()}
+        own = [name for name in self.host.sources if name not in new]
+        return [*own, *self.alone, *self.cuda.sources]
+
+    def are_apart(self, first: str, second: str) -> bool:
+        """Whether no glue has both sources."""
+        pairs = ((first, second), (second, first))
+        return any(one in self.alone and other in self.cuda.sources for one, other in pairs)
 
     def wrappers(self) -> dict[str, str]:
         """The texts of the new files."""
+        lines = {old: f"Without CUDA, {Path(old).name} is C++." for old in self.wrapped}
+        lines |= {old: f"With CUDA, others stand for {Path(old).name}." for old in self.alone}
         return {
-            new: f"// Without CUDA, {Path(old).name} is C++.\n"
-            f'#ifndef {_BY_NVCC}\n#include "{Path(old).name}"\n#endif\n'
-            for old, new in self.wrapped.items()
+            new: f'// {lines[old]}\n#ifndef {_BY_NVCC}\n#include "{Path(old).name}"\n#endif\n'
+            for old, new in {**self.wrapped, **self.alone}.items()
         }
 
     def yaml(self) -> Iterator[str]:
@@ -126,7 +145,21 @@ def make_build(root: Path, both: Both, report: Report) -> BuildSection:
     # What is common to both machines comes first, so that CUDA's options need not repeat it.
     for extension, twin in sorted(pairs, key=lambda pair: pair[1] is None):
         _Joiner(extension, twin, root=root, section=section, report=report).join()
+    _add_sources_for_cuda(section, both, report)
     return section
+
+
+def _add_sources_for_cuda(section: BuildSection, both: Both, report: Report) -> None:
+    """Names the C++ sources as those of CUDA too, where no .cu file is: they call it themselves."""
+    is_cuda = section.cuda != Options() or (
+        both.needs_cuda and any(extension.is_cuda for extension in both.seen.extensions)
+    )
+    if section.cuda.sources or not is_cuda:
+        return
+    section.cuda.sources += section.host.sources
+    for source in section.host.sources:
+        why = "there is no .cu file, so this one is compiled for CUDA besides"
+        report.carried(f"source {source}", both.seen.place, "build: glue: cuda: sources", why)
 
 
 def _compiled_as_cpp(root: Path, both: Both) -> dict[str, str]:
@@ -160,6 +193,25 @@ def add_cuda_macros(section: BuildSection, facts: Survey, report: Report) -> Non
             report.carried(
                 f"macro {name}", "a condition in the sources", "build: glue: cuda: defines"
             )
+
+
+def submodules(root: Path) -> list[str]:
+    """The folders of git's submodules, relative to `root`, which may be below git's top folder."""
+    top = next((one for one in (root, *root.parents) if (one / ".git").exists()), root)
+    file = top / ".gitmodules"
+    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    paths = [top / path.strip() for path in re.findall(r"(?m)^\s*path\s*=\s*(.+)$", text)]
+    return [str(path.relative_to(root)) for path in paths if path.is_relative_to(root)]
+
+
+def empty_submodule(root: Path, path: str) -> str:
+    """The submodule that holds `path` and is not checked out; "" if there is none."""
+    for module in submodules(root):
+        folder = root / module
+        is_empty = not folder.is_dir() or not any(folder.iterdir())
+        if f"{path}/".startswith(f"{module}/") and is_empty:
+            return module
+    return ""
 
 
 class _Joiner:
@@ -239,7 +291,8 @@ class _Joiner:
     def _source(self, source: str, is_cuda: bool) -> None:
         what = f"source {source}"
         if source.startswith(("/", "..")) or not (self._root / source).is_file():
-            self._report.left(what, self._from(is_cuda), "it is not a file of this repository")
+            why = "it is no file in the folder of build_matrix.yaml"
+            self._report.left(what, self._from(is_cuda), why)
         elif source in self._section.wrapped:
             new = self._section.wrapped[source]
             self._add(self._section.host.sources, new)
@@ -251,18 +304,41 @@ class _Joiner:
             self._add(self._section.cuda.sources, source)
             key = self._key("sources", is_cuda=True)
             self._report.carried(what, self._from(is_cuda), key)
+        elif source.endswith(HOST_SUFFIXES) and self._is_without_alone:
+            self._source_without_cuda(source)
         elif source.endswith(HOST_SUFFIXES):
             self._add(self._at(is_cuda).sources, source)
             self._carried(what, is_cuda, self._key("sources", is_cuda=is_cuda))
         else:
             self._report.left(what, self._from(is_cuda), "only C++ and CUDA are compiled")
 
+    def _source_without_cuda(self, source: str) -> None:
+        """Leaves a source out of the glue for CUDA, in which others take its place."""
+        new = f"{source.rpartition('.')[0]}_host.cpp"
+        if (self._root / new).exists():
+            self._add(self._section.host.sources, source)
+            self._carried(
+                f"source {source}", is_cuda=False, target=self._key("sources", is_cuda=False)
+            )
+            return
+        self._section.alone[source] = new
+        self._add(self._section.host.sources, new)
+        self._section.cuda.defines[_BY_NVCC] = None
+        why = f"by {new}, which includes it where no CUDA is compiled"
+        key = self._key("sources", is_cuda=False)
+        self._report.carried(f"source {source}", self._from(is_cuda=False), key, why)
+
     def _include(self, path: str, is_cuda: bool) -> None:
         what = f"include folder {path}"
-        if path.startswith(("/", "..", "$")):
-            self._report.left(what, self._from(is_cuda), "it is outside this repository")
+        if path.startswith("$"):
+            self._report.left(what, self._from(is_cuda), "only a run of CMake tells where it is")
+        elif path.startswith(("/", "..")):
+            why = "it is outside the folder of build_matrix.yaml"
+            self._report.left(what, self._from(is_cuda), why)
         elif not (self._root / path).is_dir():
-            self._report.left(what, self._from(is_cuda), "there is no such folder")
+            module = empty_submodule(self._root, path)
+            why = f"submodule {module} is not checked out" if module else "there is no such folder"
+            self._report.left(what, self._from(is_cuda), why)
         else:
             self._add(self._at(is_cuda).include, path)
             self._carried(what, is_cuda, self._key("include", is_cuda=is_cuda))
@@ -327,25 +403,19 @@ class _Joiner:
     def _library(self, name: str, is_cuda: bool) -> None:
         what = f"library {name}"
         name = re.sub(r"^(lib)?(.*?)(\.so.*|\.a)?$", r"\2", name)
-        if name in (
-            "cuda",
-            "cudart",
-            "c10",
-            "torch",
-            "torch_cpu",
-            "torch_cuda",
-            "c10_cuda",
-            "gomp",
-        ):
-            self._report.needless(
-                what, self._from(is_cuda), "torchship links it, or torch brings it"
-            )
+        if _PROVIDED.fullmatch(name):
+            why = "torchship links it, or torch brings it"
+            self._report.needless(what, self._from(is_cuda), why)
         elif name in CUDA_LIBRARIES or name in SYSTEM_LIBRARIES:
             is_for_cuda = is_cuda or name in CUDA_LIBRARIES
             self._add(self._at(is_for_cuda).libraries, name)
             self._carried(what, is_cuda, self._key("libraries", is_cuda=is_for_cuda))
         else:
-            why = "neither the system nor torch brings it; compile its sources with yours"
+            why = (
+                "torch for CUDA brings it, and no binary is linked to it: open it by dlopen()"
+                if name in _OF_TORCH
+                else "neither the system nor torch brings it; compile its sources with yours"
+            )
             self._report.left(what, self._from(is_cuda), why)
 
     def _link_flag(self, flag: str, is_cuda: bool) -> None:
@@ -362,8 +432,13 @@ class _Joiner:
             why = "torch.ops takes its place"
             self._report.needless(f"module {name}", self._from(is_cuda), why)
         for folder, is_cuda in self._each(lambda extension: extension.library_folders):
-            why = "libraries of other projects are not linked; compile their sources with yours"
-            self._report.left(f"library folder {folder}", self._from(is_cuda), why)
+            what = f"library folder {folder}"
+            if re.search(r"/cuda(-[\d.]+)?/", f"{folder}/"):
+                why = "torchship finds the toolkit's libraries"
+                self._report.needless(what, self._from(is_cuda), why)
+            else:
+                why = "libraries of other projects are not linked; compile their sources with yours"
+                self._report.left(what, self._from(is_cuda), why)
         for name, is_cuda in self._each(lambda extension: extension.objects):
             why = "it is compiled already; compile its source with yours"
             self._report.left(f"object {name}", self._from(is_cuda), why)
@@ -371,7 +446,7 @@ class _Joiner:
             why = "no binary refers to Python, so one wheel serves every Python"
             self._report.needless("py_limited_api", self._from(is_cuda), why)
         for argument, is_cuda in self._each(lambda extension: extension.unread):
-            why = "setup.py computes it; run init without --no-run"
+            why = "only a run of setup.py shows what it is and does"
             self._report.left(f"argument {argument}", self._from(is_cuda), why)
 
     @staticmethod

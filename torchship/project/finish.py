@@ -15,13 +15,15 @@ from .written import stage, write_all
 
 PYPROJECT = "pyproject.toml"
 GITIGNORE = ".gitignore"
+_PUBLISH = ".github/workflows/publish.yml"
+_RELEASE = ".github/workflows/release.yml"
 _TEST = ".github/workflows/test.yml"
 #: What an author may leave out, by the names of the files.
 PARTS = {
     "scripts": ("scripts/build_all.sh", "scripts/test.sh"),
     "workflows": (
-        ".github/workflows/publish.yml",
-        ".github/workflows/release.yml",
+        _PUBLISH,
+        _RELEASE,
         _TEST,
     ),
 }
@@ -60,12 +62,15 @@ def finish(root: Path, without: Collection[str] = ()) -> list[str]:
     A file that is there is kept. Raises ProjectError if the matrix has a mistake.
     """
     from ..release import ReleaseError
+    from ..release.matrix.cells import all_cells
     from ..release.matrix.load import load
 
     try:
-        project = load(root / "build_matrix.yaml").project
+        matrix = load(root / "build_matrix.yaml")
     except ReleaseError as error:
         raise ProjectError(str(error)) from error
+    project = matrix.project
+    by_hand = [cell.name for cell in all_cells(matrix) if cell.optional and cell.needs_cuda_torch]
     package = package_folder(root, project.package)
     names = Names(
         distribution=project.distribution,
@@ -91,6 +96,8 @@ def finish(root: Path, without: Collection[str] = ()) -> list[str]:
         ),
     }
     left_out = {name for part in without for name in PARTS[part]}
+    said = [*_without_use(root, record.generated, left_out)]
+    left_out |= {name for name, _ in said}
     with TemporaryDirectory(prefix="torchship-finish-") as folder:
         copy = Path(folder, "project")
         _copy_inputs(root, copy, started, names.folder)
@@ -126,9 +133,27 @@ def finish(root: Path, without: Collection[str] = ()) -> list[str]:
     return [
         *_written(new),
         *_kept(kept, generated),
-        *_said(left_out, names.folder),
+        *(f"left out {name}: {why}" for name, why in said),
+        *_said(left_out - {name for name, _ in said}, names.folder),
         *_other_branch(root, tests),
+        *_unbuilt(by_hand if _RELEASE in new else []),
     ]
+
+
+def _without_use(
+    root: Path, ours: Collection[str], left_out: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """The workflows that would not work here, with the reason."""
+    command = ["git", "-C", str(root), "rev-parse", "--show-prefix"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    folder = result.stdout.strip()
+    if folder:
+        for name in PARTS["workflows"]:
+            why = f"GitHub reads workflows at the top of a repository, and this is its {folder}"
+            yield name, why
+    elif (root / _RELEASE).is_file() and _RELEASE not in ours and _PUBLISH not in left_out:
+        why = f"it publishes what {_RELEASE} of torchship makes, and yours was there"
+        yield _PUBLISH, why
 
 
 def ignored_too(root: Path, fresh: bytes, folder: str) -> File | None:
@@ -182,6 +207,15 @@ def _other_branch(root: Path, workflow: str) -> Iterator[str]:
     named = re.search(r"branches: \[(.*)\]", workflow)
     if branch and named and branch not in named[1].split(", "):
         yield f"left to do: write {branch}, your default branch, in place of {named[1]} in {_TEST}"
+
+
+def _unbuilt(cells: Collection[str]) -> Iterator[str]:
+    """The cells whose torch no runner of the workflows has."""
+    if cells:
+        yield (
+            f"not built by {_RELEASE}: {', '.join(cells)}; they need conda-forge's torch for "
+            "CUDA, and an environment with it builds them: scripts/build_all.sh NAME"
+        )
 
 
 def _copy_inputs(root: Path, stage: Path, started: dict[str, File], folder: str) -> None:

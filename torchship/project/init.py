@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -35,29 +35,12 @@ from .render import TEMPLATES, File, names_of, render_frame
 from .seen import Both, join
 from .setup_run import MAX_SECONDS, run_setup
 from .setup_text import read_setup
-from .stops import find_stops, importers
+from .stops import find_stops, importers, setup_cfg_sections
 from .survey import Survey, find_sources, survey
 from .toml_text import kept_tables, table_names
 from .written import stage, write_all
 
 SHIM = "vendor/backend.py"
-#: What says the same as pyproject.toml. setuptools would read setup.cfg too.
-_REPLACED = ("setup.py", "setup.cfg")
-#: Sections of setup.cfg that setuptools reads into what was looked at, or that are for commands of
-#: setup.py, which nobody runs any more.
-_READ_SECTIONS = ("metadata", "options")
-_COMMAND_SECTIONS = (
-    "aliases",
-    "bdist_wheel",
-    "build",
-    "build_ext",
-    "develop",
-    "easy_install",
-    "egg_info",
-    "install",
-    "sdist",
-    "upload",
-)
 #: Tables that torchship writes, or whose part it takes.
 _TABLES = (
     "build-system",
@@ -177,12 +160,15 @@ def plan_init(
     )
     for what in dict.fromkeys([*both.without.unknown, *both.with_cuda.unknown]):
         report.left(what, seen.place, "it could not be seen")
+    for name in dict.fromkeys([*both.without.untaken, *both.with_cuda.untaken]):
+        why = "nothing turns it on, so what stands there was left out"
+        report.left(f"if({name})", "CMakeLists.txt", why)
     for name in dict.fromkeys([*both.without.written, *both.with_cuda.written]):
-        why = (
-            "setup.py writes this, and no build will without setup.py; have git hold what it needs"
-        )
-        report.left(f"file {name}", seen.place, why)
-    _report_sections(root, report)
+        if Path(name).name == "_version.py":
+            report.needless(f"file {name}", seen.place, "torchship init --finish writes it")
+        else:
+            why = "its run wrote it, and no build of torchship does; if you need it, commit it"
+            report.left(f"file {name}", seen.place, why)
     is_for_cuda_alone = _is_for_cuda_alone(both, build, facts)
     matrix = _matrix(meta, build, facts, is_for_cuda_alone=is_for_cuda_alone)
     stops = find_stops(
@@ -197,7 +183,7 @@ def plan_init(
             **_vendor(meta),
         },
         report=report,
-        found=tuple(_found(facts, is_for_cuda_alone=is_for_cuda_alone)),
+        found=tuple(_found(both, facts, is_for_cuda_alone=is_for_cuda_alone)),
         stops=tuple(stops),
         to_do=tuple(_to_do(root, meta, build, facts)),
     )
@@ -237,34 +223,27 @@ def _look(root: Path, python: str, report: Report, *, is_run: bool) -> Both:
     both = run_setup(root, python) if is_run else read_setup(root)
     if is_run and both.without.error and both.with_cuda.error:
         why = (
-            f"its run ended with {both.with_cuda.error!r}, so it was read as text; name the Python "
-            "that builds it: --python"
+            f"its run ended with {both.with_cuda.error!r}, so it was read as text; mend that, or "
+            "name the Python that builds it: --python"
         )
         report.left("what setup.py computes", both.with_cuda.place, why)
         both = read_setup(root)
     elif is_run and both.with_cuda.error:
         why = f"its run as a machine with CUDA ended with {both.with_cuda.error!r}"
         report.left("what it builds with CUDA", both.with_cuda.place, why)
-    has_sources = any(extension.sources for extension in both.seen.extensions)
-    cmake = None if has_sources else read_cmake(root)
-    return join(both, cmake) if cmake else both
-
-
-def _sections(root: Path) -> list[str]:
-    """Those of setup.cfg that setuptools does not read into a distribution."""
-    path = root / "setup.cfg"
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    names = re.findall(r"(?m)^\[([^\]\n]+)\]", text)
-    return [name for name in names if name.partition(".")[0] not in _READ_SECTIONS]
-
-
-def _report_sections(root: Path, report: Report) -> None:
-    for name in _sections(root):
-        if name in _COMMAND_SECTIONS:
-            report.needless(f"section [{name}]", "setup.cfg", "it is for a command of setup.py")
-        else:
-            why = "move it to a file of its tool before setup.cfg goes"
-            report.left(f"section [{name}]", "setup.cfg", why)
+    if any(extension.sources for extension in both.seen.extensions):
+        return both
+    modules = [extension.name for extension in both.seen.extensions]
+    folder = next(filter(None, (extension.cmake for extension in both.seen.extensions)), "")
+    if cmake := read_cmake(root, folder, modules):
+        for name in modules:
+            report.needless(f"module {name}", both.seen.place, "torch.ops takes its place")
+        return join(both, cmake)
+    file = root / folder / "CMakeLists.txt"
+    if file.is_file():
+        why = "no target that links torch was seen, so its definitions and flags are not known"
+        report.left("what CMake builds", str(file.relative_to(root)), why)
+    return both
 
 
 def _name(said: str) -> str:
@@ -287,10 +266,15 @@ def _namespace(meta: Metadata, facts: Survey) -> str:
     return facts.namespaces[0] if facts.namespaces else meta.package
 
 
+def _operator(facts: Survey) -> str:
+    """The first operator whose name a matrix takes; "" if there is none."""
+    return next((name for name in facts.operators if name[0].isalpha()), "")
+
+
 def _matrix(meta: Metadata, build: BuildSection, facts: Survey, *, is_for_cuda_alone: bool) -> str:
     """The matrix of a project without kernels, with this one's names, code and torches."""
     content = _template()
-    operator = facts.operators[0] if facts.operators else "YOUR_OPERATOR"
+    operator = _operator(facts) or "YOUR_OPERATOR"
     project = project_yaml(meta, _namespace(meta, facts), operator)
     content = re.sub(r"(?m)^project:\n(?:  .*\n)*", lambda _: project, content)
     # Another platform is added once this one works.
@@ -354,7 +338,11 @@ def _pyproject(root: Path, meta: Metadata, report: Report) -> str:
     old = path.read_text(encoding="utf-8") if path.exists() else ""
     for name in table_names(old):
         if name.startswith(_TABLES[2:]):
-            why = "torchship packs the one package, and its version is that of _version.py"
+            why = (
+                "torchship builds without CMake"
+                if name.startswith("tool.scikit-build")
+                else "torchship packs the one package, and its version is that of _version.py"
+            )
             report.needless(f"table {name}", PYPROJECT, why)
         elif not name.startswith(_TABLES):
             report.carried(f"table {name}", PYPROJECT, f"{PYPROJECT}: as it was")
@@ -368,7 +356,8 @@ def _file(text: str) -> File:
 
 def _vendor(meta: Metadata) -> dict[str, File]:
     """torchship itself, as one archive beside the shim that opens it."""
-    shim = render_frame(names_of(meta.distribution))[SHIM]
+    names = names_of(meta.package)  # as the matrix has them, by which --finish renders it again
+    shim = render_frame(replace(names, distribution=meta.distribution))[SHIM]
     with TemporaryDirectory(prefix="torchship-init-") as folder:
         archive = make_archive(Path(folder))
         content = archive.read_bytes()
@@ -384,11 +373,16 @@ def _vendor(meta: Metadata) -> dict[str, File]:
     }
 
 
-def _found(facts: Survey, *, is_for_cuda_alone: bool) -> Iterator[str]:
+def _found(both: Both, facts: Survey, *, is_for_cuda_alone: bool) -> Iterator[str]:
     lane = "ATen's headers: a glue for each torch" if facts.uses_aten else "the stable ABI alone"
     yield f"{len(facts.sources)} C++ and {len(facts.cuda_sources)} CUDA sources, with {lane}"
     if is_for_cuda_alone:
         yield "code for CUDA alone; where that is wrong, add cpu to `aten:` in the matrix"
+    elif both.needs_cuda:
+        yield (
+            "code for the CPU, though the repository's own build needs CUDA; if a glue for the CPU "
+            "has not all that it calls, take cpu out of `aten:` in the matrix"
+        )
     kind = "bound by pybind11, which become operators" if facts.has_pybind else "operators"
     yield f"{', '.join(facts.operators) or 'none'} ({kind})"
 
@@ -397,17 +391,18 @@ def _to_do(root: Path, meta: Metadata, build: BuildSection, facts: Survey) -> It
     package = meta.package
     namespace = _namespace(meta, facts)
     yield f"read {MATRIX} and {PYPROJECT}"
-    if names := [name for name in _REPLACED if (root / name).exists()]:
+    own, others = setup_cfg_sections(root)
+    names = ["setup.py"] * (root / "setup.py").exists()
+    names += ["setup.cfg"] * bool(own and not others)
+    if names:
         runs = importers(root, "setup") if "setup.py" in names else []
-        what = "it" if len(names + runs) == 1 else "they"
-        beside = f" ({', '.join(runs)}: for its import of setup.py)" if runs else ""
-        files = " ".join([*names, *runs])
-        yield f"git rm {files}: {PYPROJECT} says what {what} said{beside}"
+        beside = f" (of {', '.join(runs)} too, for its import of setup.py)" if runs else ""
+        yield f"git rm {' '.join([*names, *runs])}: {PYPROJECT} takes the place{beside}"
     if "setup.py" in names and (callers := _callers_of_setup(root)):
         instead = "pip and `python -m build` take its place"
         yield f"{', '.join(callers)}: setup.py is run there; {instead}"
-    if not facts.operators:
-        yield "name one of your operators as `operator:` in the matrix; none was found"
+    if not _operator(facts):
+        yield "name one of your operators as `operator:` in the matrix; none it takes was found"
     folder = package_folder(root, package).relative_to(root)
     yield f"in {folder}/__init__.py, in place of what loads the extension:"
     yield "      from .loader import LOADER"

@@ -31,8 +31,9 @@ _TEXTS = {
     "GNU GENERAL PUBLIC LICENSE Version 3": "GPL-3.0-or-later",
     "GNU GENERAL PUBLIC LICENSE Version 2": "GPL-2.0-or-later",
     "Mozilla Public License Version 2.0": "MPL-2.0",
+    "free and unencumbered software released into the public domain": "Unlicense",
 }
-_FILE = re.compile(r"(?i)^(licen[cs]e|copying)([._-].*)?$")
+_FILE = re.compile(r"(?i)^((un)?licen[cs]e|copying)([._-].*)?$")
 _SPDX = re.compile(r"[A-Za-z0-9.+-]+( (AND|OR|WITH) [A-Za-z0-9.+-]+)*")
 
 
@@ -46,8 +47,12 @@ def spdx_name(said: str, classifiers: Iterable[str], root: Path) -> str:
     What it names, but no rule knows, becomes a `LicenseRef-`.
     """
     texts = [said] if len(said) > 100 else []
+    # The repository's stands beside a project in a folder of it.
+    top = next((one for one in (root, *root.parents) if (one / ".git").exists()), root)
+    folder = root if license_files(root) else top
     texts += [
-        (root / name).read_text(encoding="utf-8", errors="replace") for name in license_files(root)
+        (folder / name).read_text(encoding="utf-8", errors="replace")
+        for name in license_files(folder)
     ]
     short = said.strip() if len(said) <= 100 else ""
     if short in {*_NAMES.values(), "0BSD", "Zlib", "BSL-1.0"} or (
@@ -62,6 +67,17 @@ def spdx_name(said: str, classifiers: Iterable[str], root: Path) -> str:
         return from_name or from_text
     word = re.sub(r"[^A-Za-z0-9.]+", "-", short).strip("-")
     return f"LicenseRef-{word}" if word else ("LicenseRef-LICENSE" if texts else NONE)
+
+
+def is_of_family(said: str, spdx: str) -> bool:
+    """Whether the short name that a repository says may stand for this SPDX name.
+
+    `BSD` alone does for both licences of this name, and for no other.
+    """
+    families = ("apache", "mit", "bsd", "lgpl", "agpl", "gpl", "mpl", "isc", "unlicense")
+    words = re.sub(r"lesser general public", "lgpl", said.lower())
+    named = {family for family in families if re.search(rf"\b{family}", words)}
+    return not named or any(family in spdx.lower() for family in named)
 
 
 def _of_name(name: str) -> str:

@@ -3,15 +3,17 @@
 import json
 import re
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+
+from packaging.requirements import InvalidRequirement, Requirement
 
 from ..builder.client import package_folder, package_places
 from ..builder.sources import CUDA_SUFFIXES, HEADER_SUFFIXES, HOST_SUFFIXES
 from .build_section import BuildSection
 from .carried import WITH_ALONE, WITHOUT_ALONE, Fate, Report
-from .licenses import NONE, license_files, spdx_name
+from .licenses import NONE, is_of_family, license_files, spdx_name
 from .people import Person, people, people_toml
 from .render import AUTHOR, names_of
 from .seen import Both, SeenMetadata
@@ -31,12 +33,27 @@ _NEEDLESS = {
     "zip_safe": "a wheel is installed as files",
     "setup_requires": "pyproject.toml names what a build needs",
     "tests_require": "pip does not read it",
+    "dependency_links": "pip does not read it",
     "test_suite": "setuptools runs no tests any more",
     "platforms": "the tag of a wheel says it",
     "include_package_data": "the data files are named one by one",
     "cmake_install_dir": "torchship installs what it builds",
     "cmake_source_dir": "torchship builds without CMake",
     "cmake_args": "torchship builds without CMake",
+    "ext_package": "torch.ops takes the place of modules",
+    "use_scm_version": "the version is that of _version.py, which you write from now on",
+    "environment variable TORCH_CUDA_ARCH_LIST": (
+        "the matrix has its own architectures, under `kernels:`, in `archs:`; change them there"
+    ),
+    "environment variable MAX_JOBS": (
+        "how many files are compiled at a time does not depend on the code"
+    ),
+}
+#: The commands that make a wheel or a source distribution; pip runs no other.
+_BUILDING = {
+    *("build", "build_clib", "build_ext", "build_py", "build_scripts", "bdist_wheel", "dist_info"),
+    *("develop", "editable_wheel", "egg_info", "install", "install_data", "install_egg_info"),
+    *("install_headers", "install_lib", "install_scripts", "sdist"),
 }
 _REPLACED = {"long_description": "the readme stands in its place"}
 _REPOSITORY = ("repository", "source", "source code", "github", "homepage", "code")
@@ -81,8 +98,11 @@ def make_metadata(
     `torches` are the minors that the matrix has.
     """
 
+    sources = build.sources
+
     def make(said: SeenMetadata, build: BuildSection) -> tuple[Metadata, Report]:
         maker = _Maker(root, name, said, both.seen.place, build=build, torches=torches)
+        maker.sources = sources
         return maker.make(), maker.report
 
     meta, joined = make(both.metadata, build)
@@ -114,6 +134,7 @@ class _Maker:
         torches: Sequence[str],
     ) -> None:
         self.report = Report()
+        self.sources: Sequence[str] = ()
         self._torches = torches
         self._root = root
         self._name = name
@@ -141,21 +162,15 @@ class _Maker:
             classifiers=self._classifiers(),
             urls=self._urls(url),
             extras={key: list(words) for key, words in said.extras.items()},
-            entry_points=self._entry_points(),
+            entry_points=self._entry_points(package),
             build_requires=self._build_requires(),
             maintainers=people(said.maintainer, said.maintainer_email),
         )
         self._note(f"name {said.name}", f"{MATRIX}: project: distribution", said.name)
-        for person in meta.authors:
-            if person.name == AUTHOR:
-                self.report.left("author", self._place, f"nobody is named; {AUTHOR} stands for it")
-            else:
-                self._note(f"author {person}", f"{PYPROJECT}: authors")
-        for person in meta.maintainers:
-            self._note(f"maintainer {person}", f"{PYPROJECT}: maintainers")
-        for addresses in (said.author_email, said.maintainer_email):
-            if addresses and "@" not in addresses:
-                self.report.left(f"address {addresses}", self._place, "it has no @")
+        if not said.name:
+            why = f"nothing that was run says it; {names.distribution} stands for it"
+            self.report.left("name", self._place, why)
+        self._people(meta)
         for word in meta.keywords:
             self._note(f"keyword {word}", f"{PYPROJECT}: keywords")
         for extra, words in meta.extras.items():
@@ -168,10 +183,20 @@ class _Maker:
         self._requirements()
         self._others()
         self._data(package)
-        for command in said.commands:
-            why = "what this class of yours does while it builds, beyond its flags, was not seen"
-            self.report.left(f"command {command}", self._place, why)
+        self._commands()
         return meta
+
+    def _people(self, meta: Metadata) -> None:
+        for person in meta.authors:
+            if person.name == AUTHOR:
+                self.report.left("author", self._place, f"nobody is named; {AUTHOR} stands for it")
+            else:
+                self._note(f"author {person}", f"{PYPROJECT}: authors")
+        for person in meta.maintainers:
+            self._note(f"maintainer {person}", f"{PYPROJECT}: maintainers")
+        for addresses in (self._said.author_email, self._said.maintainer_email):
+            if addresses and "@" not in addresses:
+                self.report.left(f"address {addresses}", self._place, "it has no @")
 
     def _note(self, what: str, target: str, value: str = "x", why: str = "") -> None:
         if value:
@@ -185,7 +210,7 @@ class _Maker:
             tops = {file.parent.name: str(file.parent.relative_to(self._root)) for file in files}
         own = {name: folder for name, folder in tops.items() if name not in ("test", "tests")}
         wanted = names_of(self._name).package
-        chosen = wanted if wanted in own else next(iter(own), "")
+        chosen = wanted if wanted in own else self._with_sources(own)
         for name, folder in tops.items():
             what = f"package {name} in {folder}"
             if name == chosen:
@@ -193,6 +218,13 @@ class _Maker:
             else:
                 self.report.left(what, self._place, "a wheel of torchship has one package")
         return chosen
+
+    def _with_sources(self, packages: Mapping[str, str]) -> str:
+        """The package in whose folder the first source lies; the first of all if there is none."""
+        for name, folder in packages.items():
+            if any(source.startswith(f"{folder}/") for source in self.sources):
+                return name
+        return next(iter(packages), "")
 
     def _version(self, package: str) -> str:
         version = self._said.version
@@ -204,8 +236,11 @@ class _Maker:
                 self.report.left("version", self._place, why)
                 return "0.1.0"
             version = match[1]
-        self._note(f"version {version}", f"{PYPROJECT}: version")
-        return version
+        # Such as `+g0123abc` of the commit, or `+cu128` of the torch that was there.
+        public, mark, _ = version.partition("+")
+        why = "what follows the + says where it was built, and PyPI takes none" if mark else ""
+        self._note(f"version {version}", f"{PYPROJECT}: version: {public}", why=why)
+        return public
 
     def _summary(self) -> str:
         summary = self._said.summary
@@ -225,6 +260,9 @@ class _Maker:
             self.report.left("license", self._place, why)
         elif spdx.startswith("LicenseRef-"):
             why = f"it has no SPDX name that is known here; {spdx} stands for it"
+            self.report.left(f"license {short}", self._place, why)
+        elif short and not is_of_family(short, spdx):
+            why = f"the text of LICENSE is that of {spdx}, which stands in {MATRIX}"
             self.report.left(f"license {short}", self._place, why)
         else:
             self._note(
@@ -250,7 +288,8 @@ class _Maker:
         return url
 
     def _urls(self, url: str) -> dict[str, str]:
-        urls = {key: value for key, value in self._said.project_urls.items() if key != "Repository"}
+        said = self._said.project_urls
+        urls = {key: value for key, value in said.items() if key.lower() != "repository"}
         if self._said.url and self._said.url != url:
             urls.setdefault("Homepage", self._said.url)
         for key, value in urls.items():
@@ -259,15 +298,17 @@ class _Maker:
 
     def _requires_python(self) -> str:
         said = self._said.requires_python
-        floor = re.search(r">=?\s*(\d+)\.(\d+)", said)
+        floor = re.search(r"(?:>|[>~=]=)\s*(\d+)\.(\d+)", said)
         if floor and (int(floor[1]), int(floor[2])) >= _OLDEST_PYTHON:
             self._note(f"requires-python {said}", f"{PYPROJECT}: requires-python")
             return said
         rest = [part.strip() for part in said.split(",") if part.strip().startswith(("<", "!"))]
+        range_ = ",".join([">=3.10", *rest])
         if said:
             why = "torch of the matrix, and torchship, need 3.10"
-            self._note(f"requires-python {said}", f"{PYPROJECT}: requires-python", why=why)
-        return ",".join([">=3.10", *rest])
+            target = f"{PYPROJECT}: requires-python: {range_}"
+            self._note(f"requires-python {said}", target, why=why)
+        return range_
 
     def _readme(self) -> str:
         names = sorted(p.name for p in self._root.iterdir() if p.name.lower().startswith("readme."))
@@ -282,24 +323,43 @@ class _Maker:
             if classifier.startswith("License ::"):
                 why = "the SPDX name says it, and setuptools takes one of both"
                 self.report.needless(f"classifier {classifier}", self._place, why)
+            elif _is_too_old(classifier):
+                why = "requires-python leaves this Python out"
+                self.report.needless(f"classifier {classifier}", self._place, why)
             else:
                 self._note(f"classifier {classifier}", f"{PYPROJECT}: classifiers")
                 kept.append(classifier)
         return kept
 
-    def _entry_points(self) -> dict[str, dict[str, str]]:
+    def _entry_points(self, package: str) -> dict[str, dict[str, str]]:
         groups: dict[str, dict[str, str]] = {}
         for group, lines in self._said.entry_points.items():
             for line in lines:
                 name, _, target = (part.strip() for part in line.partition("="))
+                what = f"entry point {name} of {group}"
+                top = re.split(r"[.:\s]", target)[0]
+                if top != package and top in self._said.packages:
+                    why = f"it is in {top}, and a wheel of torchship has one package"
+                    self.report.left(what, self._place, why)
+                    continue
                 groups.setdefault(group, {})[name] = target
-                self._note(f"entry point {name} of {group}", f"{PYPROJECT}: entry points")
+                self._note(what, f"{PYPROJECT}: entry points")
         return groups
 
     def _build_requires(self) -> list[str]:
         kept = []
+        backend = self._said.build_backend
+        if " in " in backend:
+            why = "what this backend of yours does while it builds was not seen"
+            self.report.left(f"build backend {backend}", PYPROJECT, why)
+        elif backend:
+            why = "vendor/backend.py takes its place"
+            self.report.needless(f"build backend {backend}", PYPROJECT, why)
         for word in self._said.build_requires:
-            if _BUILD_TOOLS.match(word):
+            if _is_for_no_python(word):
+                why = "its marker leaves out every Python of requires-python"
+                self.report.needless(f"build requirement {word}", PYPROJECT, why)
+            elif _BUILD_TOOLS.match(word):
                 self.report.needless(f"build requirement {word}", PYPROJECT, "torchship builds")
             elif re.match(r"(setuptools|hatch|versioningit)[-_]", word):
                 why = "torchship takes the version from _version.py"
@@ -315,6 +375,9 @@ class _Maker:
         for word in self._said.requires:
             if is_torch(word):
                 pass  # the torches of the matrix say it
+            elif _is_for_no_python(word):
+                why = "its marker leaves out every Python of requires-python"
+                self.report.needless(f"requirement {word}", self._place, why)
             elif re.match(r"ninja\b", word):
                 self.report.needless(f"requirement {word}", self._place, "it is for the build")
             elif _REQUIREMENT.fullmatch(word):
@@ -327,6 +390,10 @@ class _Maker:
     def _allowed_torches(self) -> list[str]:
         """The minors of the matrix; without those that the requirement of torch leaves out."""
         words = [word for word in self._said.requires if is_torch(word)]
+        for word in [word for word in words if self._is_computed(word)]:
+            why = "it names the torch that is installed here; a wheel requires those that it serves"
+            self.report.needless(f"requirement {word}", self._place, why)
+            words.remove(word)
         allowed = allowed_minors(words, self._torches)
         for word in words:
             if not allowed:
@@ -340,11 +407,32 @@ class _Maker:
                 self.report.carried(f"requirement {word}", self._place, target)
         return allowed or list(self._torches)
 
+    def _is_computed(self, requirement: str) -> bool:
+        """Whether a pin of torch follows from the torch that is installed where setup.py ran."""
+        pin = re.fullmatch(r"torch *===? *(\d[\d.]*?)(\.\*)?(\+\w+)?", requirement)
+        if pin is None or not f"{self._said.torch}.".startswith(f"{pin[1]}."):
+            return False
+        files = [*self._root.glob("*.py"), *self._root.glob("*.txt"), *self._root.glob("*.toml")]
+        return not any(pin[1] in _text(file) for file in [*files, self._root / "setup.cfg"])
+
+    def _commands(self) -> None:
+        for command in self._said.commands:
+            if command.split()[0] in _BUILDING:
+                why = (
+                    "what this class of yours does while it builds, beyond its flags, was not seen"
+                )
+                self.report.left(f"command {command}", self._place, why)
+            else:
+                self.report.needless(f"command {command}", self._place, "no build runs it")
+
     def _others(self) -> None:
         for name, value in self._said.others.items():
             what = f"{name} {value}"
             if why := _NEEDLESS.get(name):
                 self.report.needless(what, self._place, why)
+            elif name.startswith("package_data of "):
+                why = f"no file matches it now; what comes later stands under `data:` in {MATRIX}"
+                self.report.left(what, self._place, why)
             else:
                 why = _REPLACED.get(name, f"write it into {PYPROJECT}, if you need it")
                 self.report.left(what, self._place, why)
@@ -364,6 +452,26 @@ class _Maker:
                 why = f"it is not a file of the package {package}"
                 self.report.left(what, self._place, why)
         self._build.data += _patterns(inside)
+
+
+def _is_too_old(classifier: str) -> bool:
+    version = re.fullmatch(r"Programming Language :: Python :: (\d+)\.(\d+)", classifier)
+    is_two = bool(re.match(r"Programming Language :: Python :: 2\b", classifier))
+    return is_two or bool(version and (int(version[1]), int(version[2])) < _OLDEST_PYTHON)
+
+
+def _is_for_no_python(requirement: str) -> bool:
+    """Whether its marker leaves out every Python that torchship builds for."""
+    try:
+        marker = Requirement(requirement).marker
+    except InvalidRequirement:
+        return False
+    if marker is None or "python" not in str(marker):
+        return False
+    # No marker needs to tell the later ones apart.
+    pythons = [f"{_OLDEST_PYTHON[0]}.{minor}" for minor in range(_OLDEST_PYTHON[1], 20)]
+    environments = [{"python_version": one, "python_full_version": f"{one}.0"} for one in pythons]
+    return not any(marker.evaluate({**one, "extra": ""}) for one in environments)
 
 
 def _patterns(files: Sequence[str]) -> list[str]:

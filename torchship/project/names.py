@@ -8,6 +8,8 @@ from pathlib import Path
 
 _TORCHSHIP = Path(__file__).resolve().parents[1]
 
+#: Why no other project can have a name; the one that has it may keep it.
+OF_ANOTHER = "is a package that others use beside torch"
 #: Why a project cannot have these names. `why_not` adds those of Python and of the tools.
 TAKEN: dict[str, str] = {
     "is a word of C++, and the namespace of your operators cannot have it": """
@@ -31,7 +33,7 @@ TAKEN: dict[str, str] = {
         nvidia pip pkg_resources pybind11 setuptools sympy torch torchgen triton
         typing_extensions wheel yaml""",
     "is a package of torchship itself": "torch_doctor torchship",
-    "is a package that others use beside torch": """
+    OF_ANOTHER: """
         apex bitsandbytes causal_conv1d deepspeed fbgemm_gpu flash_attn flashinfer
         haste_pytorch jax kernels lltm lltm_conda mamba_ssm matplotlib pandas pyg_lib scipy
         sklearn tensorflow torch_scatter torch_sparse torchao torchaudio torchcodec

@@ -25,16 +25,18 @@ class Person:
 def people(names: str, emails: str) -> list[Person]:
     """The people whom setup() or PEP 621 named.
 
-    PEP 621's are `Ada <ada@example.org>, Bob <...>` among the addresses, and a name alone if they
-    have none; an address without a name is that of the name at its place among `names`.
+    PEP 621's are `Ada <ada@example.org>, Bob <...>` among the addresses, and a name alone, in a
+    line of its own, if they have none; an address without a name is that of the name at its place
+    among `names`.
     """
     found = [Person(name.strip(), at) for name, at in getaddresses([emails]) if "@" in at]
     bare = [person.email for person in found if not person.name]
     named = [person for person in found if person.name]
     words = [word.strip() for word in names.split(",") if word.strip()]
     if len(words) != len(bare):  # not one for each, so a comma may be part of a name
-        words = [names.strip()] if names.strip() else []
-    return [*_pairs(words, bare), *named]
+        words = [line.strip() for line in names.splitlines() if line.strip()]
+    known = {person.name for person in named}
+    return [*_pairs([word for word in words if word not in known], bare), *named]
 
 
 def _pairs(names: Iterable[str], emails: list[str]) -> Iterator[Person]:

@@ -25,6 +25,7 @@ class SeenExtension:
     objects: tuple[str, ...] = ()  #: that are linked as they are
     py_limited_api: bool = False
     unread: tuple[str, ...] = ()  #: arguments whose values only a run would show
+    cmake: str = ""  #: the folder of the CMake project that builds it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,8 @@ class SeenMetadata:
     extras: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     entry_points: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     build_requires: tuple[str, ...] = ()
+    build_backend: str = ""
+    torch: str = ""  #: the release that is installed where setup.py ran
     packages: Mapping[str, str] = field(default_factory=dict)  #: their folders, by name
     data: tuple[str, ...] = ()  #: files of the packages that are no Python
     commands: tuple[str, ...] = ()  #: classes of the author's own that build
@@ -62,7 +65,8 @@ class Seen:
     extensions: tuple[SeenExtension, ...] = ()
     metadata: SeenMetadata = SeenMetadata()
     unknown: tuple[str, ...] = ()  #: what could not be seen, and why
-    written: tuple[str, ...] = ()  #: files that it wrote or changed
+    untaken: tuple[str, ...] = ()  #: variables of CMake's conditions that nothing turns on
+    written: tuple[str, ...] = ()  #: files of the repository that the run wrote
     error: str = ""  #: why the run ended before there was a distribution
 
 
@@ -130,4 +134,6 @@ def _joined(first: Seen, more: Seen) -> Seen:
         first,
         extensions=(*own, *more.extensions),
         unknown=(*first.unknown, *more.unknown),
+        untaken=(*first.untaken, *more.untaken),
+        error=first.error or more.error,
     )

@@ -11,6 +11,7 @@ the data files.
 # setuptools comes without types, and its objects are what this file reads.
 
 import builtins
+import email.utils
 import json
 import os
 import pathlib
@@ -22,6 +23,8 @@ _IS_CUDA = "_torchship_is_cuda"
 _LISTS = ("include_dirs", "library_dirs", "libraries")
 _CUDA = "12.8"
 _GIVEN_TO_CMAKE = {}
+#: The arguments of setup(), by name.
+_GIVEN = {}
 #: Attributes of a distribution that another function reads, or that say nothing of the package.
 _KNOWN = {
     *("name", "version", "description", "license", "license_expression", "license_file"),
@@ -30,8 +33,13 @@ _KNOWN = {
     *("package_dir", "package_data", "ext_modules", "cmdclass", "maintainer", "maintainer_email"),
     *("long_description", "long_description_content_type", "download_url", "dynamic", "metadata"),
     *("metadata_version", "provides_extras", "script_name", "script_args", "have_run"),
-    *("command_obj", "command_options", "dist_files", "src_root"),
+    *("command_obj", "command_options", "dist_files", "src_root", "command_packages"),
 }
+#: Variables by which a setup.py tells the compilers something.
+_VARIABLES = (
+    *("TORCH_CUDA_ARCH_LIST", "MAX_JOBS", "CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS"),
+    *("LDFLAGS", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
+)
 _LONGEST = 60
 
 
@@ -40,12 +48,17 @@ def main():
     sys.argv = ["setup.py", "bdist_wheel"]
     sys.path.insert(0, os.getcwd())
     seen = {"error": "", "unknown": []}
+    before = dict(os.environ)
     try:
         _stand_in_skbuild()
         _stand_in_at_import(machine == "cuda")
         distribution = _distribution(seen)
         seen["extensions"] = [_extension(each) for each in distribution.ext_modules or []]
-        seen["metadata"] = _metadata(distribution, seen["unknown"])
+        metadata = _metadata(distribution, seen["unknown"])
+        for name in _VARIABLES:
+            if os.environ.get(name) != before.get(name):
+                metadata["others"]["environment variable " + name] = _short(os.environ.get(name))
+        seen["metadata"] = metadata
     except BaseException as error:
         seen["error"] = f"{type(error).__name__}: {error}".strip()
     with pathlib.Path(out).open("w") as file:
@@ -139,6 +152,7 @@ def _distribution(seen):
 
     # What setup_requires asks for would be downloaded.
     setuptools.Distribution.fetch_build_eggs = lambda self, requirements: []
+    setuptools.Distribution.__init__ = _noting_arguments(setuptools.Distribution.__init__)
     setuptools.Distribution._finalize_setup_keywords = _without_failures(
         setuptools.Distribution._finalize_setup_keywords, seen
     )
@@ -152,6 +166,16 @@ def _distribution(seen):
         if made is None:
             raise
         return made  # it failed behind its setup()
+
+
+def _noting_arguments(make):
+    def made(self, attrs=None):
+        if attrs and "script_name" in attrs:  # those of setup(), and no other distribution's
+            _GIVEN.clear()
+            _GIVEN.update(attrs)
+        make(self, attrs)
+
+    return made
 
 
 def _without_failures(finalize, seen):
@@ -195,7 +219,16 @@ def _extension(extension):
         "link_flags": [_in_flag(one) for one in extension.extra_link_args or []],
         "objects": [_relative(one) for one in extension.extra_objects or []],
         "py_limited_api": bool(getattr(extension, "py_limited_api", False)),
+        "cmake": _cmake_folder(extension),
     }
+
+
+def _cmake_folder(extension):
+    """The folder of the CMake project that an attribute of an extension without sources names."""
+    values = () if extension.sources else vars(extension).values()
+    folders = [one for one in values if isinstance(one, (str, pathlib.Path)) and one]
+    found = [one for one in folders if (pathlib.Path(one) / "CMakeLists.txt").is_file()]
+    return _relative(found[0]) if found else ""
 
 
 def _relative(path):
@@ -222,6 +255,9 @@ def _metadata(distribution, unknown):
     meta = distribution.metadata
     authors = meta.author or "", meta.author_email or ""
     maintainers = meta.maintainer or "", meta.maintainer_email or ""
+    project = _pyproject().get("project", {})
+    authors = _people(project, "authors") or authors
+    maintainers = _people(project, "maintainers") or maintainers
     if not any(authors):
         authors, maintainers = maintainers, ("", "")
     folders = {}
@@ -246,7 +282,9 @@ def _metadata(distribution, unknown):
             if value
         },
         "entry_points": _entry_points(distribution),
-        "build_requires": _build_requires(),
+        "build_requires": _words(_pyproject().get("build-system", {}).get("requires")),
+        "build_backend": _backend(),
+        "torch": _torch_version(),
         "packages": folders,
         "data": _data(distribution, unknown),
         "commands": _commands(distribution),
@@ -254,6 +292,22 @@ def _metadata(distribution, unknown):
         "maintainer_email": maintainers[1],
         "others": _others(distribution),
     }
+
+
+def _backend():
+    system = _pyproject().get("build-system", {})
+    name = str(system.get("build-backend", ""))
+    return name + " in " + ", ".join(system["backend-path"]) if "backend-path" in system else name
+
+
+def _torch_version():
+    """The release of the torch that setup.py may have looked at, such as `2.13.0`."""
+    try:
+        from importlib import metadata
+
+        return metadata.version("torch").partition("+")[0]
+    except Exception:  # Python 3.7 has no such module
+        return ""
 
 
 def _urls(meta):
@@ -272,6 +326,12 @@ def _others(distribution):
             is_given = value and value != vars(usual).get(name)
             if is_given and not name.startswith("_") and name not in _KNOWN and not callable(value):
                 others[name] = _short(value)
+    for name in _GIVEN:  # what this setuptools does not know, or no longer
+        is_known = any(hasattr(one, name) for one in (distribution, distribution.metadata))
+        if _GIVEN[name] and not is_known and name not in _KNOWN:
+            others[name] = _short(_GIVEN[name])
+    for package, patterns in _without_files(distribution).items():
+        others["package_data of " + package] = _short(", ".join(patterns))
     text = (distribution.metadata.long_description or "").strip()
     if text and text not in _readmes():
         others["long_description"] = f"of {len(text)} characters"
@@ -279,6 +339,19 @@ def _others(distribution):
     for extension in distribution.ext_modules or []:
         others.update(_others_of(extension))
     return others
+
+
+def _without_files(distribution):
+    """The patterns of package_data that no file matches, by package."""
+    packages = distribution.packages or []
+    missing = {}
+    for package, patterns in (distribution.package_data or {}).items():
+        names = [package] if package else packages
+        folders = [pathlib.Path(_folder(distribution, one)) for one in names]
+        for pattern in filter(None, patterns):
+            if not any(next(folder.glob(pattern.lstrip("/")), None) for folder in folders):
+                missing.setdefault(package, []).append(pattern)
+    return missing
 
 
 def _others_of(extension):
@@ -324,17 +397,29 @@ def _entry_points(distribution):
     return {group: _words(points[group]) for group in points}
 
 
-def _build_requires():
+def _people(project, key):
+    """The names and the addresses in `[project]`; a line for each name, which may have a comma."""
+    listed = [one for one in project.get(key, []) if isinstance(one, dict)]
+    names = [one.get("name", "") for one in listed if not one.get("email")]
+    emails = [
+        email.utils.formataddr((one.get("name", ""), one["email"]))
+        for one in listed
+        if one.get("email")
+    ]
+    return ("\n".join(names), ", ".join(emails)) if names or emails else None
+
+
+def _pyproject():
     if not pathlib.Path("pyproject.toml").is_file():
-        return []
+        return {}
     for name in ("tomllib", "tomli", "pip._vendor.tomli"):
         try:
             toml = __import__(name, fromlist=["load"])
         except ImportError:
             continue
         with pathlib.Path("pyproject.toml").open("rb") as file:
-            return _words(toml.load(file).get("build-system", {}).get("requires"))
-    return []
+            return toml.load(file)
+    return {}
 
 
 def _data(distribution, unknown):

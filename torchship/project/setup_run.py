@@ -26,6 +26,7 @@ _MAX_BYTES = 2 << 30
 _PROGRAM = Path(__file__).with_name("setup_program.py")
 #: Folders at any depth that no setup.py reads, and that may be large.
 _LEFT_OUT = frozenset(["build", "dist", "__pycache__", ".venv", "venv", "node_modules"])
+_NOT_SOURCES = {*_LEFT_OUT, ".git", ".eggs"}
 _NVCC = """\
 #!/bin/sh
 echo "nvcc: NVIDIA (R) Cuda compiler driver"
@@ -73,9 +74,9 @@ def _check_size(top: Path) -> None:
 
 def _run(top: Path, root: Path, python: str, folder: Path, *, has_cuda: bool) -> Seen:
     copy = folder / "repository"
-    inner = copy / root.resolve().relative_to(top)
     place = "setup.py" if (root / "setup.py").is_file() else "pyproject.toml"
     shutil.copytree(top, copy, symlinks=True, ignore=_left_out, copy_function=_copy)
+    here = copy / root.resolve().relative_to(top)
     out = folder / "seen.json"
     log = folder / "log.txt"
     command = [python, str(_PROGRAM), str(out), "cuda" if has_cuda else "cpu"]
@@ -84,7 +85,7 @@ def _run(top: Path, root: Path, python: str, folder: Path, *, has_cuda: bool) ->
         try:
             process = subprocess.Popen(
                 command,
-                cwd=inner,
+                cwd=here,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
@@ -102,12 +103,15 @@ def _run(top: Path, root: Path, python: str, folder: Path, *, has_cuda: bool) ->
             return Seen(place=place, error=f"it took more than {MAX_SECONDS} s, and was ended")
         finally:
             _end(process)
+    last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
     try:
         seen = _parse(place, json.loads(out.read_text(encoding="utf-8")))
-        return replace(seen, written=tuple(_written(root, inner)))
     except (OSError, ValueError, KeyError, TypeError):
-        last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
         return Seen(place=place, error="".join(last) or f"exit code {process.returncode}")
+    if "setup()' was never called" in seen.error:  # by sys.exit(), which distutils passes over
+        said = "".join(last).strip()
+        return replace(seen, error="it ended before setup()" + (f", and said: {said}" * bool(said)))
+    return replace(seen, written=tuple(_written(root, here)))
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
@@ -121,17 +125,15 @@ def _written(root: Path, copy: Path) -> Iterator[str]:
     """The files that the run wrote or changed, but for what setuptools writes."""
     for folder, folders, names in os.walk(copy):
         folders[:] = sorted(
-            name
-            for name in folders
-            if name not in _LEFT_OUT
-            and name not in (".git", ".eggs")
-            and not name.endswith(".egg-info")
+            name for name in folders if name not in _NOT_SOURCES and not name.endswith(".egg-info")
         )
         for name in sorted(names):
             path = Path(folder, name)
-            mine = path.relative_to(copy)
-            if path.is_file() and not ((root / mine).is_file() and filecmp.cmp(path, root / mine)):
-                yield str(mine)
+            own = root / path.relative_to(copy)
+            is_own = own.is_file() and filecmp.cmp(path, own)
+            # Without a setup.py, the run has one of torchship's.
+            if path.is_file() and not is_own and own != root / "setup.py":
+                yield str(path.relative_to(copy))
 
 
 def _left_out(folder: str, names: list[str]) -> set[str]:
@@ -208,6 +210,7 @@ def _extension(place: str, content: Mapping[str, Any]) -> SeenExtension:
         link_flags=tuple(content["link_flags"]),
         objects=tuple(content["objects"]),
         py_limited_api=content["py_limited_api"],
+        cmake=content["cmake"],
     )
 
 
@@ -228,6 +231,8 @@ def _metadata(content: Mapping[str, Any]) -> SeenMetadata:
         extras={key: tuple(value) for key, value in content["extras"].items()},
         entry_points={key: tuple(value) for key, value in content["entry_points"].items()},
         build_requires=tuple(content["build_requires"]),
+        build_backend=content["build_backend"],
+        torch=content["torch"],
         packages=content["packages"],
         data=tuple(content["data"]),
         commands=tuple(content["commands"]),

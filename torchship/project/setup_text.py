@@ -13,6 +13,10 @@ _KNOWN = {
 }
 
 
+#: The methods that change a list or a dictionary.
+_CHANGING = {"append", "extend", "insert", "remove", "pop", "clear", "update", "setdefault"}
+
+
 class _UnresolvedError(Exception):
     """An expression of setup.py whose value shows only when it runs."""
 
@@ -29,6 +33,8 @@ def read_setup(root: Path) -> Both:
     )
     if setup.is_computed("ext_modules") and not every:
         unknown = (*unknown, "ext_modules of setup()")
+    if setup.is_unpacked:
+        unknown = (*unknown, "what setup() is given by `**`")
     seen = Seen(place="setup.py", extensions=every, metadata=setup.metadata(), unknown=unknown)
     host = tuple(_without_cuda(each) for each in every if not each.is_cuda or is_choice)
     without = replace(seen, extensions=host)
@@ -59,6 +65,8 @@ class _Setup:
                 self._assign(node.targets[0], node.value)
             elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
                 changed.add(node.target.id)
+            elif isinstance(node, ast.Attribute) and node.attr in _CHANGING:
+                changed.update(name.id for name in ast.walk(node) if isinstance(name, ast.Name))
         for name in changed:
             self._values.pop(name, None)
 
@@ -111,6 +119,11 @@ class _Setup:
             argument.arg == keyword for call in self._calls("setup") for argument in call.keywords
         )
         return given and self._argument_of_setup(keyword) is None
+
+    @property
+    def is_unpacked(self) -> bool:
+        """Whether arguments of setup() are those of a dictionary."""
+        return any(word.arg is None for call in self._calls("setup") for word in call.keywords)
 
     def metadata(self) -> SeenMetadata:
         return SeenMetadata(

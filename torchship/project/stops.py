@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..builder.client import package_folder
-from .build_section import BuildSection
+from .build_section import BuildSection, empty_submodule
 from .collisions import Collision, same_functions, same_headers
 from .metadata_section import MATRIX, PYPROJECT, Metadata
-from .names import why_not
+from .names import OF_ANOTHER, why_not
+from .render import names_of
 from .seen import Both
 from .survey import Survey
 
@@ -34,11 +35,35 @@ def find_stops(
     for name, count in names.items():
         if count > 1:
             yield f"{count} extensions have the name {name}; rename all but one"
-    if (root / "setup.cfg").is_file() and re.search(
-        r"(?m)^\[(metadata|options)", (root / "setup.cfg").read_text("utf-8")
-    ):
-        yield f"setup.cfg says what {PYPROJECT} says, and setuptools reads both: git rm setup.cfg"
+    own, others = setup_cfg_sections(root)
+    if own:
+        what = f"remove {', '.join(f'[{name}]' for name in own)}" if others else "git rm setup.cfg"
+        yield f"setup.cfg says what {PYPROJECT} says, and setuptools reads both: {what}"
+    yield from _of_submodules(root, both)
     yield from _collisions(root, both, build)
+
+
+def setup_cfg_sections(root: Path) -> tuple[list[str], list[str]]:
+    """The sections of setup.cfg that describe the package, and all others."""
+    path = root / "setup.cfg"
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    names = re.findall(r"(?m)^\[([^\]\n]+)\]", text)
+    own = [name for name in names if re.match(r"metadata$|options(\.|$)", name)]
+    return own, [name for name in names if name not in own]
+
+
+def _of_submodules(root: Path, both: Both) -> Iterator[str]:
+    paths = [
+        path
+        for seen in (both.without, both.with_cuda)
+        for extension in seen.extensions
+        for path in (*extension.include, *extension.sources)
+    ]
+    for module in dict.fromkeys(filter(None, (empty_submodule(root, path) for path in paths))):
+        yield (
+            f"the submodule {module} is not checked out, and the build names a folder in it: "
+            f"git submodule update --init {module}, and run init again"
+        )
 
 
 def _collisions(root: Path, both: Both, build: BuildSection) -> Iterator[str]:
@@ -48,6 +73,8 @@ def _collisions(root: Path, both: Both, build: BuildSection) -> Iterator[str]:
         if (root / name).is_file()
     }
     for each in same_functions(texts):
+        if build.are_apart(each.first, each.second):
+            continue
         yield (
             f"{each.first} and {each.second} both define {each.what}, and the glue for CUDA has "
             "both: rename it in one of them, or write static before it where no other source "
@@ -96,6 +123,8 @@ def _of_the_sources(
     facts: Survey, build: BuildSection, *, is_for_cuda_alone: bool
 ) -> Iterator[str]:
     for twice in facts.registered_twice:
+        if build.are_apart(twice.first, twice.second):
+            continue
         yield f"{twice.first} and {twice.second} both register {twice.what}: {twice.advice}"
     if facts.with_python:
         files = ", ".join(facts.with_python)
@@ -115,7 +144,13 @@ def _of_the_sources(
 def _of_the_package(root: Path, both: Both, meta: Metadata) -> Iterator[str]:
     package = package_folder(root, meta.package)
     folder = both.seen.metadata.packages.get(meta.package)
-    if folder is not None and root / folder != package:
+    if folder is not None and not (root / folder / "__init__.py").is_file():
+        yield (
+            f"{folder} has no __init__.py, so other distributions may have a part of the package "
+            f"{meta.package}, and torchship writes into it: make a package for this one alone, and "
+            f"name it as `package:` in {MATRIX}"
+        )
+    elif folder is not None and root / folder != package:
         yield (
             f"the package {meta.package} is in {folder}, and torchship takes it beside {MATRIX}, "
             f"in src or in python: {_move(root, folder, meta.package)}"
@@ -135,5 +170,9 @@ def _of_the_package(root: Path, both: Both, meta: Metadata) -> Iterator[str]:
         own = package / name
         if own.exists():
             yield f"{own.relative_to(root)} is yours, and torchship needs the name; rename yours"
-    if reason := why_not(meta.distribution):
+    reason = why_not(meta.distribution)
+    is_known = (
+        reason == OF_ANOTHER and names_of(both.seen.metadata.name).distribution == meta.distribution
+    )
+    if reason and not is_known:
         yield f"the name {meta.distribution} {reason}; choose another: --name"

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..builder.registered_twice import Twice, registered_twice
+from ..builder.registered_twice import Twice, bound_names, registered_twice
 from ..builder.sources import CUDA_SUFFIXES, HEADER_SUFFIXES, HOST_SUFFIXES
 
 #: Folders at any depth whose sources are not the extension's own.
@@ -31,8 +31,7 @@ _ATEN = re.compile(
     r"#\s*include\s*[<\"](torch/(extension|torch|all|script|library|types)\.h|ATen/|c10/)"
 )
 _PYTHON = re.compile(r"#\s*include\s*[<\"]Python\.h[>\"]|\bPyInit_|\bPyMODINIT_FUNC\b")
-_LIBRARY = re.compile(r"\bTORCH_LIBRARY(?:_FRAGMENT)?\s*\(\s*(\w+)\s*,")
-_DEFINED = re.compile(r"\.def\(\s*\"(?:\w+::)?(\w+)")
+_LIBRARY = re.compile(r"\b(?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?\s*\(\s*(\w+)\s*,")
 _OLD_OPERATOR = re.compile(r"\.op\(\s*\"(\w+)::(\w+)")
 _CUDA_MACRO = re.compile(r"#\s*if(?:def\b|\s+defined\b).*?\b((?:WITH|USE|HAVE|ENABLE)_CUDA)\b")
 
@@ -85,7 +84,8 @@ def survey(root: Path, sources: Sequence[str], macros: Collection[str] = ()) -> 
     more = [path.read_text(encoding="utf-8", errors="replace") for path in headers]
     content = "\n".join([*texts.values(), *more])
     defined = {*macros, *_CUDA_MACRO.findall(content)}
-    operators = "\n".join(_compiled(_COMMENT.sub("", text), defined) for text in texts.values())
+    compiled = [_compiled(_COMMENT.sub("", text), defined) for text in texts.values()]
+    operators = "\n".join(compiled)
     old = _OLD_OPERATOR.findall(operators)
     has_pybind = "PYBIND11_MODULE" in operators
     host = {name: text for name, text in texts.items() if not name.endswith(CUDA_SUFFIXES)}
@@ -93,7 +93,9 @@ def survey(root: Path, sources: Sequence[str], macros: Collection[str] = ()) -> 
         sources=tuple(host),
         cuda_sources=tuple(name for name in texts if name not in host),
         namespaces=_unique([*_LIBRARY.findall(operators), *(namespace for namespace, _ in old)]),
-        operators=_unique([*_DEFINED.findall(operators), *(name for _, name in old)]),
+        operators=_unique(
+            [*(name for text in compiled for name in bound_names(text)), *(name for _, name in old)]
+        ),
         cuda_macros=_unique(_CUDA_MACRO.findall(content)),
         has_cpu_code=bool(_CPU.search(content)),
         has_pybind=has_pybind,

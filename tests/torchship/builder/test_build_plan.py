@@ -236,7 +236,7 @@ def test_an_instruction_that_a_gpu_lacks_is_answered_by_the_architectures(tmp_pa
     """In the words of ptxas 13.0 for cp.async on sm_75."""
     said = "line 21; error   : Feature 'cp.async.wait_all' requires .target sm_80 or higher"
     step = shell("compile op.cu", f'echo "{said}"; exit 255', (), tmp_path / "out")
-    with pytest.raises(BuildError, match="`archs:` in build_matrix.yaml, or out of TORCH_CUDA"):
+    with pytest.raises(BuildError, match=r"`archs:` in build_matrix\.yaml, or out of TORCH_CUDA"):
         execute([step], tmp_path, log=lambda _: None)
 
 

@@ -19,12 +19,14 @@ BUILD_PRODUCTS = {"build", "dist", ".venv", "__pycache__", "lib"}
 
 def package_sources(repo: Path) -> tuple[Path, ...]:
     """The files that a distribution may hold: git's, or without git, all but build products."""
-    listing = output_of("git", "ls-files", "-co", "--exclude-standard", "-z", cwd=repo)
-    if listing is None:
+    # git lists the files of submodules among the tracked ones alone.
+    tracked = output_of("git", "ls-files", "-c", "--recurse-submodules", "-z", cwd=repo)
+    others = output_of("git", "ls-files", "-o", "--exclude-standard", "-z", cwd=repo)
+    if tracked is None or others is None:
         paths = (path.relative_to(repo) for path in repo.rglob("*"))
         names = [str(path) for path in paths if not BUILD_PRODUCTS & set(path.parts)]
     else:
-        names = [name for name in listing.split("\0") if name]
+        names = [name for name in f"{tracked}\0{others}".split("\0") if name]
     packed = []
     for name in sorted(names):
         top = name.partition("/")[0]
