@@ -49,7 +49,7 @@ class Machine:
             self.set_up_python()
 
     def set_up_python(self) -> None:
-        """A Python of its own, so that what a step installs goes nowhere else."""
+        """A Python of its own, by both names, so that what a step installs goes nowhere else."""
         python = self.folder / "python"
         subprocess.run([sys.executable, "-m", "venv", str(python)], check=True)
         stands = programs.MODULES
@@ -58,7 +58,8 @@ class Machine:
         )
         real = shlex.quote(str(python / "bin" / "python"))
         script = f'case "$1 $2" in {tests} esac\nexec {real} "$@"'
-        self._write_program(self.folder / "bin" / "python", script)
+        for name in ("python", "python3"):
+            self._write_program(self.folder / "bin" / name, script)
 
     def replace_scripts(self) -> None:
         """Puts stand-ins in the place of the scripts that take long; git does not look at them."""

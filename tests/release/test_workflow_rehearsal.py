@@ -56,6 +56,13 @@ def test_a_step_runs_unchanged_in_a_clean_clone(theatre: Theatre) -> None:
     assert report.steps == [("job", 1), ("job", 2)]
 
 
+def test_the_python_of_a_job_has_both_names(theatre: Theatre) -> None:
+    set_up = {"uses": "actions/setup-python@0", "with": {"python-version": "3.12"}}
+    prefix = "-c 'import sys; print(sys.prefix)'"
+    script = f'test "$(python {prefix})" = "$(python3 {prefix})"'
+    assert play(theatre, {"job": {"steps": [set_up, {"run": script}]}}).report.problems == []
+
+
 def test_a_step_that_fails_is_shown_with_its_last_words(theatre: Theatre) -> None:
     steps = [{"run": "echo the reason\nfalse\necho never"}, {"run": "echo later"}]
     report = play(theatre, {"job": {"steps": steps}, "after": {"needs": "job"}}).report

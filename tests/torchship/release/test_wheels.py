@@ -31,6 +31,7 @@ from torchship.release.steps.pack.distributions import (
     repack,
     run_build,
     true_tag,
+    unpack,
     write_index,
 )
 from torchship.release.steps.pack.wheels import join, read_wheel
@@ -288,3 +289,21 @@ def test_what_a_project_wants_for_its_build_beside_torchship_stops_no_release(
     )
     run_build(Context(log, own_settings), "--sdist", source, tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["op-1.tar.gz"]
+
+
+@pytest.mark.parametrize("has_filters", [True, False], ids=["with filters", "without"])
+def test_a_source_distribution_is_unpacked_by_any_python(
+    has_filters: bool, tmp_path: Path, monkeypatch
+) -> None:
+    """Python 3.11.2, which Debian 12 has, knows no filter."""
+    file = tmp_path / "own_op-1" / "setup.py"
+    file.parent.mkdir()
+    file.write_text("")
+    with tarfile.open(tmp_path / "own_op-1.tar.gz", "w:gz") as archive:
+        archive.add(file.parent, "own_op-1")
+    if not has_filters:
+        extract = tarfile.TarFile.extractall
+        monkeypatch.delattr(tarfile, "data_filter", raising=False)
+        monkeypatch.setattr(tarfile.TarFile, "extractall", lambda *words: extract(*words))
+    source = unpack(tmp_path / "own_op-1.tar.gz", tmp_path / "unpacked")
+    assert [path.name for path in source.iterdir()] == ["setup.py"]

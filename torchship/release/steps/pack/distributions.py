@@ -46,6 +46,16 @@ def prebuilt_variable(settings: Settings) -> str:
     return settings.project.variable("PREBUILT")
 
 
+def unpack(sdist: Path, folder: Path) -> Path:
+    """The one folder of a source distribution, unpacked into `folder`."""
+    with tarfile.open(sdist) as archive:
+        # A Python before 3.10.12 or 3.11.4, such as Debian 12's, has no filters.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(folder)
+    (source,) = folder.iterdir()
+    return source
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PackSdist(Step[Path], FileTask):
     """Makes the source distribution in a copy of the sources, since the build adds files there."""
@@ -154,9 +164,7 @@ class PackWheel(CellStep[Path], FileTask):
         settings = context.settings
         work = settings.temporary / "wheel" / self.cell.name
         binaries = context.outputs(self.binaries)
-        with tarfile.open(context.output(self.sdist)) as archive:
-            archive.extractall(fresh(work / "source"), filter="data")
-        (source,) = (work / "source").iterdir()
+        source = unpack(context.output(self.sdist), fresh(work / "source"))
         variables = {prebuilt_variable(settings): str(gather(binaries, work / "prebuilt"))}
         if settings.is_foreign:
             # Without this variable the wheel's tag would name the platform of this machine.
