@@ -13,11 +13,14 @@ from pathlib import Path
 import pytest
 from small_clients import REPO
 
+pytest.importorskip("rattler_build")
+pytest.importorskip("zstandard")
+
+import zstandard
+
+from torchship.release.steps.conda import archives
 from torchship.release.steps.conda import commands as conda_commands
 from torchship.release.steps.conda.stubs import Stub, write_channel
-
-pytest.importorskip("rattler_build")
-zstandard = pytest.importorskip("zstandard")
 
 RECIPE = """\
 schema_version: 1
@@ -62,6 +65,19 @@ def packages(tmp_path_factory, conda_worker) -> list[Path]:
         conda_worker(command)
         paths += out.glob("*/*.conda")
     return paths
+
+
+def test_a_package_is_written_by_a_python_before_the_filters_of_tarfile(
+    tmp_path, monkeypatch
+) -> None:
+    """Python 3.11.2, which Debian 12 has, knows no TarInfo.replace."""
+    monkeypatch.delattr(tarfile.TarInfo, "replace", raising=False)
+    (tmp_path / "root" / "info").mkdir(parents=True)
+    (tmp_path / "root" / "file").write_text("content")
+    package = tmp_path / "tiny-client-0.1.0-cpu_0.conda"
+    archives.write_package(package, tmp_path / "root", epoch=1)
+    entry, content = members(package)["file"]
+    assert (entry.mtime, entry.uid, entry.uname, content) == (1, 0, "", b"content")
 
 
 def test_others_may_read_a_package(packages, tmp_path) -> None:

@@ -37,9 +37,11 @@ def _archive(root: Path, paths: Iterable[Path], epoch: int) -> bytes:
     """A compressed archive of files, named from `root`, that names no user and no other date."""
 
     def neutral(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-        mode = 0o755 if entry.mode & 0o100 else 0o644
-        # `deep=False`, because a deep copy would copy the archive, too.
-        return entry.replace(mtime=epoch, mode=mode, uid=0, gid=0, uname="", gname="", deep=False)
+        # Not by TarInfo.replace, which a Python before 3.10.12 or 3.11.4 lacks.
+        entry.mtime, entry.mode = epoch, 0o755 if entry.mode & 0o100 else 0o644
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = ""
+        return entry
 
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
