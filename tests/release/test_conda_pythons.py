@@ -98,3 +98,14 @@ def test_a_package_built_on_one_python_runs_on_another(
     report_facts = json.loads(report.read_text())
     assert report_facts["failed"] == 0 and report_facts["gradcheck"]
     assert report_facts["python"].startswith(f"{minor}.") and str(prefix) in report_facts["package"]
+
+
+@pytest.mark.skipif(not Path("/usr/lib/python3/dist-packages").is_dir(), reason="Debian's Python")
+def test_the_bootstrap_python_installs_as_condas_does(tmp_path) -> None:
+    """Debian's own installs below `local`, and forbids pip to do it."""
+    stage_python(tmp_path, python_facts("/usr/bin/python3", "sysconfig"))
+    code = "import sysconfig as s; print(s.get_path('purelib', s.get_default_scheme()))"
+    folder = Path(run(tmp_path / "bin" / "python3", "-c", code, cwd=tmp_path).strip())
+    assert folder.parts[-1] == "site-packages"
+    assert folder.parents[2] == tmp_path
+    assert not list(tmp_path.rglob("EXTERNALLY-MANAGED"))

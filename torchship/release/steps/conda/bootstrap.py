@@ -30,7 +30,8 @@ CONDA_NAMES = {
     "torch": "pytorch",
     "typing-extensions": "typing_extensions",
 }
-# Entries of the standard library's folder that our tests do not need.
+# Entries of the standard library's folder that our tests do not need, and the mark by which Debian
+# and others forbid pip to install anything.
 STDLIB_LEFT_OUT = (
     "site-packages",
     "dist-packages",
@@ -41,9 +42,17 @@ STDLIB_LEFT_OUT = (
     "ensurepip",
     "lib2to3",
     "__pycache__",
+    "EXTERNALLY-MANAGED",
 )
-# Debian's `site` module reads only dist-packages, so our sitecustomize.py adds site-packages.
-SITECUSTOMIZE = "import site, sys\nsite.addsitedir(sys.prefix + '/lib/python{}/site-packages')\n"
+# Debian's Python reads dist-packages alone, and installs below `local`. Here it takes site-packages
+# as conda's does; _get_preferred_schemes is what distributors are to override.
+SITECUSTOMIZE = """\
+import site, sys, sysconfig
+site.addsitedir(sys.prefix + "/lib/python{}/site-packages")
+sysconfig._get_preferred_schemes = lambda: dict(
+    prefix="posix_prefix", home="posix_home", user="posix_user"
+)
+"""
 
 
 def conda_name(pypi: str) -> str:
