@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 from small_projects import write
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # which pytest brings there
 
 #: What it builds follows from functions, globs, the environment and the machine.
 COMPUTED = """\
@@ -207,3 +214,7 @@ setup(name=name, packages=["plain"], install_requires=needs, ext_modules=[found]
     "plain/cpu.cpp": "",
     "plain/cpu/utils.h": "",
 }
+
+
+def read_toml(content: str) -> dict[str, Any]:
+    return tomllib.loads(content)

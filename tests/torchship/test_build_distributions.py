@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from email import message_from_bytes
 from io import StringIO
@@ -107,8 +107,7 @@ def test_a_source_distribution_builds_the_wheel_with_all_that_the_matrix_names(
     project: Path, tmp_path: Path
 ) -> None:
     archive = build(project, "--sdist", tmp_path / "sdist")
-    with tarfile.open(archive) as packed:
-        packed.extractall(tmp_path / "source", filter="data")
+    shutil.unpack_archive(archive, tmp_path / "source")
     (source,) = (tmp_path / "source").iterdir()
     wheel = build(source, "--wheel", tmp_path / "wheel")
     with zipfile.ZipFile(wheel) as packed_wheel:

@@ -15,7 +15,6 @@ from zipfile import ZipFile
 
 import pytest
 import small_repositories as repositories
-import tomllib
 from new_projects import files, torchship, tracked
 from ruamel.yaml import YAML
 from small_projects import write
@@ -516,7 +515,7 @@ def test_authors_of_pyproject_are_carried_over(tmp_path: Path) -> None:
     files = {**repositories.PLAIN_REPOSITORY, "pyproject.toml": table}
     plan = plan_init(repositories.make(tmp_path, files))
     assert fate_of(plan, "author Ada <ada@x.org>") is Fate.CARRIED
-    authors = tomllib.loads(pyproject_of(plan))["project"]["authors"]
+    authors = repositories.read_toml(pyproject_of(plan))["project"]["authors"]
     assert authors == [
         {"name": "Ada", "email": "ada@x.org"},
         {"name": "Bob", "email": "bob@x.org"},

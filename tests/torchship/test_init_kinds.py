@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import small_repositories as repositories
-import tomllib
 from ruamel.yaml import YAML
 from small_projects import write
 
@@ -268,7 +267,7 @@ def test_a_pin_that_follows_from_the_installed_torch_trims_no_matrix(told: Plan)
 
 
 def test_what_is_written_follows_from_the_values(told: Plan) -> None:
-    project = tomllib.loads(told.files["pyproject.toml"].content.decode())["project"]
+    project = repositories.read_toml(told.files["pyproject.toml"].content.decode())["project"]
     assert (project["version"], project["requires-python"]) == ("0.3", "~=3.11")
     assert project["scripts"] == {"own": "plain.cli:main"}
     assert project["classifiers"] == ["Programming Language :: Python :: 3.12"]
@@ -329,7 +328,7 @@ def test_authors_without_addresses_are_carried_over_one_by_one(tmp_path: Path) -
     table = '[project]\nname = "plain"\nversion = "1.0"\nauthors = [{name = "Ada"}, {name = "B"}]\n'
     files = {**repositories.PLAIN_REPOSITORY, "pyproject.toml": table}
     plan = plan_init(repositories.make(tmp_path, files))
-    project = tomllib.loads(plan.files["pyproject.toml"].content.decode())["project"]
+    project = repositories.read_toml(plan.files["pyproject.toml"].content.decode())["project"]
     assert project["authors"] == [{"name": "Ada"}, {"name": "B"}]
 
 

@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -66,8 +65,7 @@ def unpacked(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("sdist")
     call_backend(checkout, f"backend.build_sdist({str(out)!r})")
     (archive_path,) = out.iterdir()
-    with tarfile.open(archive_path) as archive:
-        archive.extractall(out, filter="data")
+    shutil.unpack_archive(archive_path, out)
     (root,) = (path for path in out.iterdir() if path.is_dir())
     return root
 
