@@ -613,6 +613,27 @@ def test_what_imports_setup_py_goes_with_it(tmp_path: Path) -> None:
     ) in plan.to_do
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "is_moved"),
+    [
+        ("bench.py", "import plain\n", True),
+        ("tests/test_op.py", "import sys\nsys.path.insert(0, '..')\nfrom plain import op\n", True),
+        ("tests/test_op.py", "import plain\n", False),
+        ("tests/test_op.py", "import sys\nsys.path.insert(0, '..')\nimport plainer\n", False),
+    ],
+)
+def test_a_package_moves_where_a_program_would_find_its_source_first(
+    tmp_path: Path, file: str, content: str, is_moved: bool
+) -> None:
+    root = repositories.make(tmp_path, {**repositories.PLAIN_REPOSITORY, file: content})
+    said = [line for line in plan_init(root, is_run=False).to_do if "git mv plain src/" in line]
+    assert len(said) == is_moved
+    # Its one source lies in it.
+    assert all(
+        f"its paths in build_matrix.yaml to src/plain: {file} would" in line for line in said
+    )
+
+
 def test_a_macro_that_the_matrix_names_need_not_be_named(tmp_path: Path) -> None:
     setup = repositories.PLAIN.replace(
         '["plain/op.cpp"])', '["plain/op.cpp", "plain/op.cu"], define_macros=[("USE_CUDA", None)])'

@@ -404,6 +404,14 @@ def _to_do(root: Path, meta: Metadata, build: BuildSection, facts: Survey) -> It
     if not _operator(facts):
         yield "name one of your operators as `operator:` in the matrix; none it takes was found"
     folder = package_folder(root, package).relative_to(root)
+    if str(folder) == package and (programs := importers(root, package)):
+        more = f" and {len(programs) - 1} more" if programs[1:] else ""
+        has_sources = any(name.startswith(f"{package}/") for name in build.sources)
+        paths = f", and its paths in {MATRIX} to src/{package}" if has_sources else ""
+        yield (
+            f"mkdir -p src && git mv {package} src/{paths}: {programs[0]}{more} would find the "
+            f"source {package}, which has no binaries, before what is installed"
+        )
     yield f"in {folder}/__init__.py, in place of what loads the extension:"
     yield "      from .loader import LOADER"
     yield "      if LOADER.at_import():  # not for the doctor, which works where no binary does"

@@ -109,14 +109,18 @@ def _move(root: Path, folder: str, package: str) -> str:
 
 
 def importers(root: Path, module: str) -> list[str]:
-    """The programs in the folder of the repository that import a module by name."""
+    """The programs that import a module by name and find it in the folder of the repository first:
+    those in that folder, and those that put a folder on Python's path."""
     pattern = re.compile(rf"(?m)^\s*(?:import|from) {re.escape(module)}\b")
-    return [
-        path.name
-        for path in sorted(root.glob("*.py"))
-        if path.name != "setup.py"  # which goes
-        and pattern.search(path.read_text(encoding="utf-8", errors="replace"))
-    ]
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        inner = path.relative_to(root)
+        if inner.parts[0] in (module, "setup.py", "build", "vendor"):  # setup.py goes
+            continue
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if pattern.search(text) and (len(inner.parts) == 1 or "sys.path.insert(" in text):
+            found.append(str(inner))
+    return found
 
 
 def _of_the_sources(
