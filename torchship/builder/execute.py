@@ -135,49 +135,34 @@ def _run(command: Sequence[str], name: str, log: Log = lambda _: None) -> None:
     # The terminal's Ctrl-C does not reach such a session, but raises KeyboardInterrupt here.
     # It does not in another thread, so there the terminal must reach the compiler itself.
     own_session = threading.current_thread() is threading.main_thread()
-    output = _Output()
+    begin: int | None = None  # the number of the line with the first error
+    first: list[str] = []
+    last: deque[str] = deque(maxlen=_LAST)
+    count = 0
     process: subprocess.Popen[str] | None = None
     try:
         with signals_held_back():
             process = _start(command, name, own_session=own_session)
         assert process.stdout is not None
-        for line in process.stdout:
-            output.add(line.rstrip())
-            log(line.rstrip())
+        for count, line in enumerate(process.stdout, 1):
+            if begin is None and _ERROR.search(line):
+                begin = count
+            if begin is not None and len(first) < _FIRST:
+                first.append(line.rstrip())
+            last.append(line.rstrip())
+            log(last[-1])
         code = process.wait()
     except BaseException:
         if process is not None:
             _end(process, own_session=own_session)
         raise
     if code != 0:
-        text = output.text()
+        # How many lines from the first error on are no longer among the last.
+        lost = 0 if begin is None else max(count - len(last) - begin + 1, 0)
+        gap = ["..."] if lost > len(first) else []
+        text = "\n".join([*first[:lost], *gap, *last])
         advice = next((advice for mark, advice in _HINTS if mark in text), _HINT)
         raise BuildError(f"{name} failed with exit code {code}:\n{text}\n{advice}")
-
-
-class _Output:
-    """What a command says: its first error and its last lines."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._begin: int | None = None  # the number of the line with the first error
-        self._first: list[str] = []
-        self._last: deque[str] = deque(maxlen=_LAST)
-
-    def add(self, line: str) -> None:
-        if self._begin is None and _ERROR.search(line):
-            self._begin = self._count
-        if self._begin is not None and len(self._first) < _FIRST:
-            self._first.append(line)
-        self._last.append(line)
-        self._count += 1
-
-    def text(self) -> str:
-        before = self._count - len(self._last)  # the lines that are no longer among the last
-        begin = before if self._begin is None else self._begin
-        first = self._first[: max(before - begin, 0)]
-        gap = ["..."] if begin + len(first) < before else []
-        return "\n".join([*first, *gap, *self._last])
 
 
 def _start(command: Sequence[str], name: str, *, own_session: bool) -> subprocess.Popen[str]:
