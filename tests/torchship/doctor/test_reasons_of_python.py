@@ -26,10 +26,19 @@ def env(tmp_path: Path) -> LookedEnvironment:
 # What Python cannot read.
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from . import inner",
+        # In the words of a Python before 3.11.4.
+        "raise ValueError('source code string cannot contain null bytes')",
+    ],
+    ids=["read", "before 3.11.4"],
+)
 def test_a_file_of_null_bytes_is_named_and_its_package_installed_again(
-    env: LookedEnvironment,
+    env: LookedEnvironment, source: str
 ) -> None:
-    folder = env.add("blank", "import torch\nfrom . import inner\n", inner="x = 1\n")
+    folder = env.add("blank", f"import torch\n{source}\n", inner="x = 1\n")
     (folder / "inner.py").write_bytes(bytes(6))
     row = row_of(diagnose(env), "blank")
     assert row.code == "TD204" and "blank/inner.py of blank 1.0 holds null bytes" in row.summary

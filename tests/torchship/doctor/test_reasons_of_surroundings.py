@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from environments import add_pip
@@ -18,6 +20,8 @@ from sick_environment import SickEnvironment, carries_out
 from torchship.doctor import examine, run_command
 from torchship.doctor.environment import pythons
 from torchship.doctor.reasons import limits
+from torchship.doctor.reasons.case import Case
+from torchship.doctor.reasons.loaded_early import module_was_loaded_early
 from torchship.doctor.report import blocks
 from torchship.judge import fixes, probe_runtime
 from torchship.judge.records import Finding
@@ -166,6 +170,21 @@ def test_a_file_that_python_runs_first_and_its_own_module_are_named(
     row = row_of(diagnose(env, "upper"), "upper")
     assert row.code == "TD205" and f"{agent / 'sitecustomize.py'}, which PYTHONPATH" in row.summary
     carry_out(env, row, "upper", before=f"export PYTHONPATH={agent}")
+
+
+def test_the_sitecustomize_of_the_standard_library_is_no_cause(tmp_path: Path) -> None:
+    """Debian has one, which imports a handler of crashes."""
+    files = ("site/lower.py", "vendor/lower.py", "stdlib/os.py", "stdlib/sitecustomize.py")
+    for path in (tmp_path / name for name in files):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    message = f"cannot import name 'here' from 'lower' ({tmp_path / 'vendor' / 'lower.py'})"
+    case = SimpleNamespace(
+        errors=[SimpleNamespace(message=message)],
+        folder=tmp_path / "site",
+        path=[str(tmp_path / "stdlib")],
+    )
+    assert module_was_loaded_early(cast("Case", case)) is None
 
 
 def test_a_module_from_elsewhere_is_not_taken_for_the_installed_one(

@@ -22,7 +22,9 @@ _OF_NULL_BYTES = "null bytes"
 
 
 def python_is_unreadable(case: Case) -> Finding | None:
-    error = next((one for one in case.errors if one.type in _OF_SYNTAX), None)
+    # Before Python 3.11.4, null bytes are a ValueError.
+    errors = (one for one in case.errors if one.type in _OF_SYNTAX or _OF_NULL_BYTES in one.message)
+    error = next(errors, None)
     if error is None:
         return None
     package = case.raiser
