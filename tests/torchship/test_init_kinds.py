@@ -543,3 +543,8 @@ def test_beside_a_release_of_the_authors_own_nothing_publishes(plain: Path) -> N
     assert "left out .github/workflows/publish.yml: it publishes what" in said
     assert not (plain / ".github/workflows/publish.yml").exists()
     assert (plain / ".github/workflows/test.yml").is_file()
+
+
+def test_a_pattern_of_cmake_that_python_refuses_is_named(tmp_path: Path) -> None:
+    both = cmake(tmp_path, 'set(ALL op.cpp)\nlist(FILTER ALL EXCLUDE REGEX "*_old")\n' + LINKED)
+    assert any("list(FILTER ALL)" in what for what in both.without.unknown)

@@ -7,6 +7,7 @@ others are taken as true. What a command does that is not in the table is not kn
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -352,9 +353,11 @@ class _Reader:
         if words[0] == "REMOVE_ITEM":
             return [value for value in values if value not in words[2:]]
         if words[0] == "FILTER" and len(words) == 5:
-            pattern = re.compile(words[4].replace("\\\\", "\\"))
-            is_kept = words[2] == "INCLUDE"
-            return [value for value in values if bool(pattern.search(value)) == is_kept]
+            # CMake's patterns are not quite Python's; one that Python refuses is named below.
+            with suppress(re.error):
+                pattern = re.compile(words[4].replace("\\\\", "\\"))
+                is_kept = words[2] == "INCLUDE"
+                return [value for value in values if bool(pattern.search(value)) == is_kept]
         if words[0] not in ("LENGTH", "REMOVE_DUPLICATES", "SORT", "REVERSE", "GET", "FIND"):
             self._unknown.append(f"{self._place}: what list({' '.join(words[:2])}) makes")
         return values
