@@ -548,3 +548,9 @@ def test_beside_a_release_of_the_authors_own_nothing_publishes(plain: Path) -> N
 def test_a_pattern_of_cmake_that_python_refuses_is_named(tmp_path: Path) -> None:
     both = cmake(tmp_path, 'set(ALL op.cpp)\nlist(FILTER ALL EXCLUDE REGEX "*_old")\n' + LINKED)
     assert any("list(FILTER ALL)" in what for what in both.without.unknown)
+
+
+def test_functions_that_call_themselves_end(tmp_path: Path) -> None:
+    calls = "many()\n" * 20  # 20 ** 8 calls down to the deepest that is read
+    both = cmake(tmp_path, f"function(many)\n{calls}endfunction()\nmany()\n{LINKED}")
+    assert any("calls of functions" in what for what in both.without.unknown)

@@ -16,6 +16,7 @@ from .seen import Both, Seen, SeenExtension
 _FILE = "CMakeLists.txt"
 _MAX_FILE = 1 << 20
 _MAX_DEPTH = 8
+_MAX_CALLS = 1000  # of functions, which may call themselves
 #: A comment, or a string, in which a `#` begins none.
 _COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|#\[(=*)\[.*?\]\2\]|#[^\n]*', re.DOTALL)
 _COMMAND = re.compile(r"([A-Za-z_]\w*)\s*\(")
@@ -98,6 +99,7 @@ class _Reader:
         self._has_cuda = has_cuda
         self._needs_cuda = False
         self._functions: dict[str, _Function] = {}
+        self._calls = 0
         self._given = _given(self._root)
         self._targets: dict[str, _Target] = {}
         self._global = _Target("")
@@ -220,6 +222,12 @@ class _Reader:
 
     def _call(self, function: "_Function", words: Sequence[str], folder: Path, depth: int) -> None:
         """Runs the body of a function with its parameters; each is one value, maybe a list."""
+        self._calls += 1
+        if self._calls > _MAX_CALLS:
+            self._unknown.append(
+                f"{self._place}: what more than {_MAX_CALLS} calls of functions do"
+            )
+            return
         before = dict(self._variables)
         values = [";".join(self._expanded([word])) for word in words]
         for name, value in zip(function.parameters, values, strict=False):
